@@ -1,0 +1,1 @@
+"""Corrective RAG as a LangChain middleware."""

@@ -1,0 +1,1 @@
+"""IO shells around services and models, one file each."""

@@ -1,0 +1,61 @@
+"""Every error this package raises.
+
+    CRAGError
+    ├── ConfigError      wrong arguments or settings, found when something is built
+    ├── TenantError      no usable tenant, or a row of another one: always fatal
+    ├── RetrievalError   the knowledge could not be searched
+    ├── GradingError     the evaluator gave no usable grades
+    ├── WebSearchError   the web could not be searched
+    ├── RewriteError     the rewriter gave no usable query
+    └── RefineError      the refiner gave no usable strips
+
+Only `ConfigError` and `TenantError` leave a running agent; the others are caught by the plan, named in the receipt and answered with what is left.
+No message here may hold a tenant id, a passage or a question.
+"""
+
+from langgraph.errors import GraphBubbleUp
+
+
+class CRAGError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: What was wrong, what was got and what to do; never private text.
+        reason: A short code for the receipt, such as `"timeout"`.
+    """
+
+    def __init__(self, message: str, *, reason: str = "failed") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ConfigError(CRAGError, ValueError):
+    """Something was built with arguments that cannot work."""
+
+
+class TenantError(CRAGError, GraphBubbleUp):
+    """The tenant is missing, malformed or contradictory, or a row of another tenant came back.
+
+    It is a `GraphBubbleUp` because the framework's retry, fallback and tool-error middlewares let that class pass and turn any other exception into text,
+    which would hide a broken tenant boundary inside an answer; this holds for a subagent that runs inside a tool, too.
+    """
+
+
+class RetrievalError(CRAGError):
+    """The knowledge could not be searched."""
+
+
+class GradingError(CRAGError):
+    """The evaluator failed as a whole."""
+
+
+class WebSearchError(CRAGError):
+    """The web search failed as a whole."""
+
+
+class RewriteError(CRAGError):
+    """The rewriter failed or returned nothing."""
+
+
+class RefineError(CRAGError):
+    """The refiner failed or returned strips that are not in the passage."""

@@ -1,0 +1,128 @@
+"""Every number and choice of the corrective pass, with its default. Thresholds of the shipped evaluators live here too."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from crag_middleware.errors import ConfigError
+from crag_middleware.types import Thresholds
+
+DEFAULT_MODEL = "deepseek:deepseek-flash"
+"""The chat model that grades and rewrites when none is given; the environment variable `CRAG_MODEL` overrides it."""
+
+CHAT_THRESHOLDS = Thresholds(lower=0.5, upper=0.9)
+"""For probabilities that a chat model states in words: relevant above 0.9, incorrect below 0.5."""
+
+EMBEDDING_THRESHOLDS = Thresholds(lower=0.5, upper=0.9)
+"""For `EmbeddingEvaluator`, whose probabilities are mapped so that these cuts fit it."""
+
+DEFAULT_CONFIDENCE = 0.92
+"""Stored trust in a tenant's own documents, so that a floor of 0.9 keeps them."""
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(gt=0, le=600)]
+
+
+class CRAGSettings(BaseModel):
+    """How one middleware instance behaves. Frozen; unknown names and values out of range are refused with a `ConfigError`.
+
+    Attributes:
+        lower: Overrides the evaluator's lower threshold: probabilities below it are `incorrect`.
+        upper: Overrides the evaluator's upper threshold: probabilities above it are `relevant`.
+        top_k: Passages kept after fusion and graded.
+        candidates: Candidates each search leg brings into the fusion.
+        rrf_k: The constant of reciprocal rank fusion (Cormack et al., SIGIR 2009, doi:10.1145/1571941.1572114).
+        min_confidence: Floor on the stored confidence: rows must lie above it. None for no floor.
+        filter: Further conditions on rows as data, `{field: value}` or `{field: {op: value}}`; it can only narrow the tenant's rows.
+        explain: Adds each leg's rank and score to the receipt, at the cost of one more search a leg.
+        standalone_questions: Whether a question with history is first made understandable on its own (a model call).
+        history_messages: How many earlier texts the rewriter sees.
+        max_question_chars: Longer questions are shortened to their question sentences, head and tail before anything is searched.
+        max_rewrites: Rounds of "rewrite and retrieve again" after an `incorrect` verdict.
+        web_results: How many web results are asked for.
+        web_options: Passed to the web search as it is.
+        web_on_evaluator_failure: Whether the web is searched when nothing could be graded.
+        web_on_retrieval_failure: Whether the web is searched when the knowledge could not be searched.
+        max_strips: Strips kept of one passage by the built-in refiner.
+        max_context_tokens: Hard limit for the injected block, rules included, by the middleware's token counter.
+        position: Where the block goes: into a copy of the turn's human message, or after the system prompt.
+        language: Language of rules and notes; `auto` follows the question.
+        receipt_detail: `injected` keeps all passage text that was not injected out of the receipt; `full` adds it and the evaluator's reasons.
+        save_evidence: Whether block and receipt are saved in checkpoints. Without it an interrupted turn runs the plan once more when resumed.
+        retrieve_timeout_s: Deadline of one search of the knowledge, in seconds.
+        grade_timeout_s: Deadline of one grading, in seconds.
+        rewrite_timeout_s: Deadline of one rewriting, in seconds.
+        refine_timeout_s: Deadline of one refinement, in seconds.
+        web_timeout_s: Deadline of one web search, in seconds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    lower: Fraction | None = None
+    upper: Fraction | None = None
+    top_k: int = Field(default=5, ge=1, le=100)
+    candidates: int = Field(default=20, ge=1, le=1000)
+    rrf_k: int = Field(default=60, ge=1, le=16383)
+    min_confidence: Fraction | None = None
+    filter: Mapping[str, Any] | None = None
+    explain: bool = False
+    standalone_questions: bool = True
+    history_messages: int = Field(default=6, ge=0, le=50)
+    max_question_chars: int = Field(default=1000, ge=100, le=8000)
+    max_rewrites: int = Field(default=1, ge=0, le=3)
+    web_results: int = Field(default=3, ge=1, le=20)
+    web_options: Mapping[str, Any] = Field(default_factory=dict)
+    web_on_evaluator_failure: bool = False
+    web_on_retrieval_failure: bool = False
+    max_strips: int = Field(default=3, ge=1, le=50)
+    max_context_tokens: int = Field(default=2000, ge=256, le=200_000)
+    position: Literal["human", "system"] = "human"
+    language: Literal["auto", "en", "zh"] = "auto"
+    receipt_detail: Literal["injected", "full"] = "injected"
+    save_evidence: bool = True
+    retrieve_timeout_s: Seconds = 10.0
+    grade_timeout_s: Seconds = 30.0
+    rewrite_timeout_s: Seconds = 15.0
+    refine_timeout_s: Seconds = 10.0
+    web_timeout_s: Seconds = 10.0
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, values)) from None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "CRAGSettings":
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            msg = f"`lower` must not be above `upper`, got {self.lower} and {self.upper}"
+            raise ValueError(msg)
+        return self
+
+    def thresholds(self, own: Thresholds) -> Thresholds:
+        """The thresholds in force: an evaluator's own, with this instance's overrides.
+
+        Raises:
+            ConfigError: An override crosses the evaluator's other threshold.
+        """
+        lower = own.lower if self.lower is None else self.lower
+        upper = own.upper if self.upper is None else self.upper
+        if lower > upper:
+            msg = f"the thresholds in force must be in order, got lower {lower} above upper {upper}; set both `lower` and `upper`"
+            raise ConfigError(msg)
+        return Thresholds(lower, upper)
+
+
+def _explain(error: ValidationError, values: Mapping[str, object]) -> str:
+    """One line for each wrong setting: what was wrong, what was got, what is known."""
+    lines = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"`{name}` is no setting; the settings are: {', '.join(sorted(CRAGSettings.model_fields))}")
+        elif name in values:
+            lines.append(f"`{name}`: {problem['msg']}, got {values[name]!r}")
+        else:
+            lines.append(problem["msg"])
+    return "; ".join(lines)

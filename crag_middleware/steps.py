@@ -1,0 +1,133 @@
+"""What a plan may ask of the world."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
+from crag_middleware.tenancy import Scope
+from crag_middleware.types import Exchange, Grade, Passage, Strip
+
+T = TypeVar("T")
+PortName = Literal["retriever", "evaluator", "refiner", "rewriter", "web_search"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One call of a port; a driver performs it within its deadline and answers with `read(reply)`, or raises `error`."""
+
+    port: PortName
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    timeout_s: float
+    read: Callable[[Any], T]
+    error: type[CRAGError]
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Calls performed at the same time; the answer is a tuple with each call's result or its `CRAGError`, in order."""
+
+    calls: tuple[Call[Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A new stage begins: its name is shown to the user, and time is counted for it. The answer is None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """The answer is the milliseconds spent in each stage so far, as a dict by name."""
+
+
+Step = Call[Any] | Together | Stage | Timings
+Plan = Generator[Step, Any, T]
+"""A plan yields steps and returns a T."""
+
+
+def ask(call: Call[T]) -> Plan[T]:
+    """Performs one call inside a plan, with its type."""
+    reply: T = yield call
+    return reply
+
+
+def retrieve(question: str, scope: Scope, *, limit: int, timeout_s: float) -> Call[tuple[Passage, ...]]:
+    """Search the knowledge: passages with unique ids, ranked from 1."""
+
+    def read(reply: Any) -> tuple[Passage, ...]:
+        return _passages(reply, limit, RetrievalError)
+
+    keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s}
+    return Call("retriever", (question,), keywords, timeout_s, read, RetrievalError)
+
+
+def grade(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float) -> Call[tuple[Grade, ...]]:
+    """Grade passages: one grade for each, in their order; those the evaluator left out are `ungraded`."""
+
+    def read(reply: Any) -> tuple[Grade, ...]:
+        found = {g.passage_id: g for g in _each(reply, Grade, GradingError)}
+        return tuple(found.get(p.id) or Grade(passage_id=p.id, probability=None, label="ungraded") for p in passages)
+
+    keywords = {"agent_id": scope.agent_id, "timeout_s": timeout_s}
+    return Call("evaluator", (question, passages), keywords, timeout_s, read, GradingError)
+
+
+def search_web(query: str, scope: Scope, *, limit: int, timeout_s: float, options: Mapping[str, Any]) -> Call[tuple[Passage, ...]]:
+    """Search the web: passages with unique ids, ranked from 1."""
+
+    def read(reply: Any) -> tuple[Passage, ...]:
+        return _passages(reply, limit, WebSearchError)
+
+    keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s, "options": options}
+    return Call("web_search", (query,), keywords, timeout_s, read, WebSearchError)
+
+
+def rewrite(question: str, history: tuple[Exchange, ...], tried: tuple[str, ...], scope: Scope, *, timeout_s: float) -> Call[str]:
+    """Write a better query; never blank."""
+
+    def read(reply: Any) -> str:
+        if not isinstance(reply, str) or not reply.strip():
+            msg = "the rewriter returned no text"
+            raise RewriteError(msg, reason="empty")
+        return reply.strip()
+
+    keywords = {"history": history, "tried": tried, "agent_id": scope.agent_id, "timeout_s": timeout_s}
+    return Call("rewriter", (question,), keywords, timeout_s, read, RewriteError)
+
+
+def refine(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float) -> Call[tuple[tuple[Strip, ...], ...]]:
+    """Pick strips: one tuple for each passage, in document order, each strip verbatim."""
+
+    def read(reply: Any) -> tuple[tuple[Strip, ...], ...]:
+        picked = tuple(tuple(sorted(_each(strips, Strip, RefineError), key=lambda s: s.start)) for strips in reply)
+        if len(picked) != len(passages):
+            msg = f"the refiner must return one list for each of the {len(passages)} passages, got {len(picked)}"
+            raise RefineError(msg, reason="invalid_reply")
+        for passage, strips in zip(passages, picked, strict=True):
+            if any(passage.text[s.start : s.end] != s.text for s in strips):
+                msg = "the refiner returned a strip that is not in its passage"
+                raise RefineError(msg, reason="invalid_reply")
+        return picked
+
+    keywords = {"agent_id": scope.agent_id, "timeout_s": timeout_s}
+    return Call("refiner", (question, passages), keywords, timeout_s, read, RefineError)
+
+
+def _each(reply: Any, kind: type[T], error: type[CRAGError]) -> Sequence[T]:
+    """The reply as a list of one kind of value."""
+    items = list(reply) if isinstance(reply, Sequence) and not isinstance(reply, str | bytes) else None
+    if items is None or not all(isinstance(item, kind) for item in items):
+        got = type(reply).__name__ if items is None else "a list with other values"
+        msg = f"the port must return a list of {kind.__name__}, got {got}"
+        raise error(msg, reason="invalid_reply")
+    return items
+
+
+def _passages(reply: Any, limit: int, error: type[CRAGError]) -> tuple[Passage, ...]:
+    """At most `limit` passages with unique ids; a repeated id keeps its first place."""
+    unique = {p.id: p for p in reversed(_each(reply, Passage, error))}
+    ordered = sorted(unique.values(), key=[p.id for p in reply].index)
+    return tuple(ordered[:limit])

@@ -1,0 +1,138 @@
+"""The values that travel between stages. All are frozen and hold tuples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+Origin = Literal["knowledge", "web"]
+"""Where a passage comes from: the tenant's own knowledge, or the web."""
+
+Label = Literal["relevant", "ambiguous", "incorrect", "ungraded"]
+"""One passage's relevance to the question; `ungraded` means that the evaluator could not say."""
+
+Verdict = Literal["relevant", "ambiguous", "incorrect"]
+"""The turn's decision."""
+
+Language = Literal["en", "zh"]
+"""The language of prompts and notes."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """One retrieved chunk of text.
+
+    Attributes:
+        id: Unique within a turn and an origin.
+        text: The chunk, unchanged.
+        source: Where the document lies: a path, a name, a host.
+        title: The document's title, if known.
+        url: The document's address, if it has one.
+        origin: `knowledge` or `web`.
+        score: The retriever's own score; higher is better, comparable within one result list only. None if it gives none.
+        rank: Place in the result list, counted from 1; 0 if not ranked.
+        confidence: Stored trust in the text, in [0, 1]; None if unknown.
+        created_at: When the text was written or stored, in milliseconds since the epoch; None if unknown.
+        metadata: Anything else, JSON-like. `doc_id`, `version`, `section` and `page` are understood where present.
+    """
+
+    id: str
+    text: str
+    source: str = ""
+    title: str = ""
+    url: str = ""
+    origin: Origin = "knowledge"
+    score: float | None = None
+    rank: int = 0
+    confidence: float | None = None
+    created_at: int | None = None
+    metadata: Mapping[str, Any] = field(default=NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """One passage's relevance to the question.
+
+    Attributes:
+        passage_id: The graded passage.
+        probability: P(the passage answers the question), in [0, 1]; None if it could not be graded.
+        label: The band the probability falls into.
+        reason: A few words of the evaluator; may quote the passage, so it is private.
+        inconsistent: The evaluator's label and number disagreed; the label was believed.
+    """
+
+    passage_id: str
+    probability: float | None
+    label: Label
+    reason: str = ""
+    inconsistent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Where an evaluator's probabilities are cut: below `lower` incorrect, above `upper` relevant, ambiguous between and on both.
+
+    Source: the three actions of CRAG, Yan et al., arXiv 2401.15884, section 4.3.
+    """
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One sentence-like unit of a passage: `passage.text[start:end] == text`."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One earlier message of the conversation, as the rewriter sees it."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the user asked in this turn.
+
+    Attributes:
+        text: The user's words, without block markup or our own fence.
+        message_id: The id of the human message; empty if it has none.
+        history: Earlier user and assistant texts, oldest first.
+        skip: Why nothing is retrieved for it (`empty`, `no_text`, `greeting`), or None.
+    """
+
+    text: str
+    message_id: str = ""
+    history: tuple[Exchange, ...] = ()
+    skip: Literal["empty", "no_text", "greeting"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graded:
+    """A passage with its grade."""
+
+    passage: Passage
+    grade: Grade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A numbered piece of evidence: what is shown to the model of one passage.
+
+    Attributes:
+        number: The citation number, counted from 1 over the whole turn.
+        graded: The passage it comes from, with its grade.
+        strips: What was kept of it, in document order; never empty.
+    """
+
+    number: int
+    graded: Graded
+    strips: tuple[Strip, ...]
