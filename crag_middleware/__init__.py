@@ -1,1 +1,1 @@
-"""Corrective RAG as a LangChain middleware."""
+"""Corrective RAG as a LangChain middleware: `create_agent(..., middleware=[CRAGMiddleware(...)])`."""

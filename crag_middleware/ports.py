@@ -1,80 +1,79 @@
 """What the outside world must offer: small protocols, sync or async or both.
 
-A port is any object with one of the two methods; it is passed only the keywords that its method accepts.
+A port is any object with one of the two methods. It is passed only the keywords that its method accepts, so that a method may name fewer than
+are offered; that is why the protocols leave the parameters open and the docstrings name them.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from crag_middleware.errors import ConfigError
-from crag_middleware.types import Exchange, Grade, Passage, Strip, Thresholds
+from crag_middleware.types import Grade, Passage, Strip
 
 
 @runtime_checkable
 class Retriever(Protocol):
-    """Finds passages of one tenant, best first, at most `limit`."""
+    """Finds passages of one tenant, best first, at most `limit`.
 
-    def retrieve(self, question: str, *, agent_id: str, limit: int, timeout_s: float) -> Sequence[Passage]:
+    `retrieve(question, *, agent_id, limit, timeout_s) -> Sequence[Passage]`
+    """
+
+    def retrieve(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:
         """Passages for the question, best first."""
         ...
 
 
 @runtime_checkable
 class AsyncRetriever(Protocol):
-    """The async form of `Retriever`."""
+    """The async form of `Retriever`: `aretrieve`, with the same arguments and result."""
 
-    async def aretrieve(self, question: str, *, agent_id: str, limit: int, timeout_s: float) -> Sequence[Passage]:
+    async def aretrieve(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:
         """Passages for the question, best first."""
         ...
 
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Grades passages against the question; order and number are free, a passage without a grade counts as ungraded.
+    """Grades passages against the question.
 
-    `thresholds` belong to the evaluator's own probabilities.
+    `grade(question, passages, *, agent_id, timeout_s) -> Sequence[Grade]`
+
+    It may have an attribute `thresholds`: a `Thresholds`, where its own probabilities are cut; by default those for stated probabilities.
     """
 
-    @property
-    def thresholds(self) -> Thresholds:
-        """Where this evaluator's probabilities are cut."""
-        ...
-
-    def grade(self, question: str, passages: Sequence[Passage], *, agent_id: str, timeout_s: float) -> Sequence[Grade]:
-        """One grade for each passage."""
+    def grade(self, *arguments: Any, **keywords: Any) -> Sequence[Grade]:
+        """A grade for each passage, in any order; a passage without one counts as ungraded."""
         ...
 
 
 @runtime_checkable
 class AsyncEvaluator(Protocol):
-    """The async form of `Evaluator`."""
+    """The async form of `Evaluator`: `agrade`, with the same arguments and result."""
 
-    @property
-    def thresholds(self) -> Thresholds:
-        """Where this evaluator's probabilities are cut."""
-        ...
-
-    async def agrade(self, question: str, passages: Sequence[Passage], *, agent_id: str, timeout_s: float) -> Sequence[Grade]:
-        """One grade for each passage."""
+    async def agrade(self, *arguments: Any, **keywords: Any) -> Sequence[Grade]:
+        """A grade for each passage, in any order; a passage without one counts as ungraded."""
         ...
 
 
 @runtime_checkable
 class WebSearch(Protocol):
-    """Searches the web; `options` are the provider's own."""
+    """Searches the web; `options` are the provider's own.
 
-    def search(self, query: str, *, agent_id: str, limit: int, timeout_s: float, options: Mapping[str, Any]) -> Sequence[Passage]:
+    `search(query, *, agent_id, limit, timeout_s, options) -> Sequence[Passage]`
+    """
+
+    def search(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:
         """Web passages for the query, best first, at most `limit`."""
         ...
 
 
 @runtime_checkable
 class AsyncWebSearch(Protocol):
-    """The async form of `WebSearch`."""
+    """The async form of `WebSearch`: `asearch`, with the same arguments and result."""
 
-    async def asearch(self, query: str, *, agent_id: str, limit: int, timeout_s: float, options: Mapping[str, Any]) -> Sequence[Passage]:
+    async def asearch(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:
         """Web passages for the query, best first, at most `limit`."""
         ...
 
@@ -83,38 +82,44 @@ class AsyncWebSearch(Protocol):
 class Rewriter(Protocol):
     """Writes a better query.
 
-    With `history` and nothing `tried`: the question made understandable on its own. With `tried`: a query that differs from all of those.
+    `rewrite(question, *, history, tried, agent_id, timeout_s) -> str`
+
+    With `history` (of `Exchange`) and nothing `tried`: the question made understandable on its own. With `tried` (of str): a query that differs
+    from all of those.
     """
 
-    def rewrite(self, question: str, *, history: Sequence[Exchange], tried: Sequence[str], agent_id: str, timeout_s: float) -> str:
+    def rewrite(self, *arguments: Any, **keywords: Any) -> str:
         """The new query in the question's language."""
         ...
 
 
 @runtime_checkable
 class AsyncRewriter(Protocol):
-    """The async form of `Rewriter`."""
+    """The async form of `Rewriter`: `arewrite`, with the same arguments and result."""
 
-    async def arewrite(self, question: str, *, history: Sequence[Exchange], tried: Sequence[str], agent_id: str, timeout_s: float) -> str:
+    async def arewrite(self, *arguments: Any, **keywords: Any) -> str:
         """The new query in the question's language."""
         ...
 
 
 @runtime_checkable
 class Refiner(Protocol):
-    """Picks the strips of each passage that bear on the question."""
+    """Picks the strips of each passage that bear on the question.
 
-    def refine(self, question: str, passages: Sequence[Passage], *, agent_id: str, timeout_s: float) -> Sequence[Sequence[Strip]]:
-        """One list of strips a passage, in the passages' order; an empty list means "nothing picked": the passage is then kept whole."""
+    `refine(question, passages, *, agent_id, timeout_s) -> Sequence[Sequence[Strip]]`
+    """
+
+    def refine(self, *arguments: Any, **keywords: Any) -> Sequence[Sequence[Strip]]:
+        """A list of strips for each passage, in the passages' order; of a passage with an empty list everything is kept."""
         ...
 
 
 @runtime_checkable
 class AsyncRefiner(Protocol):
-    """The async form of `Refiner`."""
+    """The async form of `Refiner`: `arefine`, with the same arguments and result."""
 
-    async def arefine(self, question: str, passages: Sequence[Passage], *, agent_id: str, timeout_s: float) -> Sequence[Sequence[Strip]]:
-        """One list of strips a passage, in the passages' order."""
+    async def arefine(self, *arguments: Any, **keywords: Any) -> Sequence[Sequence[Strip]]:
+        """A list of strips for each passage, in the passages' order; of a passage with an empty list everything is kept."""
         ...
 
 

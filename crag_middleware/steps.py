@@ -1,7 +1,7 @@
 """What a plan may ask of the world."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
@@ -68,7 +68,7 @@ def grade(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout
     """Grade passages: one grade for each, in their order; those the evaluator left out are `ungraded`."""
 
     def read(reply: Any) -> tuple[Grade, ...]:
-        found = {g.passage_id: g for g in _each(reply, Grade, GradingError)}
+        found = {g.passage_id: g for g in _each(reply, Grade, GradingError) if g.probability is None or 0 <= g.probability <= 1}
         return tuple(found.get(p.id) or Grade(passage_id=p.id, probability=None, label="ungraded") for p in passages)
 
     keywords = {"agent_id": scope.agent_id, "timeout_s": timeout_s}
@@ -127,7 +127,8 @@ def _each(reply: Any, kind: type[T], error: type[CRAGError]) -> Sequence[T]:
 
 
 def _passages(reply: Any, limit: int, error: type[CRAGError]) -> tuple[Passage, ...]:
-    """At most `limit` passages with unique ids; a repeated id keeps its first place."""
-    unique = {p.id: p for p in reversed(_each(reply, Passage, error))}
-    ordered = sorted(unique.values(), key=[p.id for p in reply].index)
-    return tuple(ordered[:limit])
+    """At most `limit` passages with unique ids, ranked from 1; a repeated id keeps its first place."""
+    unique: dict[str, Passage] = {}
+    for passage in _each(reply, Passage, error):
+        unique.setdefault(passage.id, passage)
+    return tuple(replace(passage, rank=rank) for rank, passage in enumerate([*unique.values()][:limit], start=1))

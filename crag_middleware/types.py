@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 Origin = Literal["knowledge", "web"]
@@ -16,8 +15,6 @@ Verdict = Literal["relevant", "ambiguous", "incorrect"]
 
 Language = Literal["en", "zh"]
 """The language of prompts and notes."""
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,7 @@ class Passage:
     rank: int = 0
     confidence: float | None = None
     created_at: int | None = None
-    metadata: Mapping[str, Any] = field(default=NOTHING)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,3 +133,52 @@ class Source:
     number: int
     graded: Graded
     strips: tuple[Strip, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A step that failed and was done without: its name, and a short reason code."""
+
+    step: str
+    reason: str
+
+
+Status = Literal["grounded", "no_evidence", "retrieval_failed", "skipped"]
+"""What a turn ended with; `retrieval_failed` stays even if the web helped out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything one corrective pass found out; the receipt is made from it.
+
+    Attributes:
+        question: What the user asked.
+        query: The question as it was searched and graded: understandable on its own.
+        status: What the turn ended with.
+        verdict: The decision on the knowledge; None if nothing was retrieved or retrieval failed.
+        graded: Every passage seen, knowledge before web, best first.
+        sources: What was injected, by number.
+        block: The text to inject; empty for a skipped turn.
+        tokens: Size of the block by the token counter.
+        queries: What the knowledge was asked, in order.
+        web_queries: The exact texts that went to the web, in order.
+        troubles: Steps that failed and were done without.
+        notes: Codes of steps that were left out, such as `no_rewriter`.
+        calls: How often each port was called.
+        timings_ms: Milliseconds spent in each stage.
+    """
+
+    question: Question
+    query: str = ""
+    status: Status
+    verdict: Verdict | None = None
+    graded: tuple[Graded, ...] = ()
+    sources: tuple[Source, ...] = ()
+    block: str = ""
+    tokens: int = 0
+    queries: tuple[str, ...] = ()
+    web_queries: tuple[str, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    notes: tuple[str, ...] = ()
+    calls: Mapping[str, int] = field(default_factory=dict)
+    timings_ms: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,58 @@
+# One environment per interpreter: `.venv` for python3, `.venv-python3.12` for `make test PYTHON=python3.12`.
+PYTHON ?= python3
+VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check --quiet
+# Build environments (jieba has no wheel) are pinned through the variables: old pips read the first, new ones the second.
+INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(PIP) install --progress-bar off
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types layers bench lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(VENV)/.installed ## run the demo: four turns on real parts, no key and no network needed
+	@$(RUN) examples/demo.py $(ARGS)
+
+test: $(VENV)/.installed-dev ## run the tests; `make test ARGS="-k tenant"` picks some
+	@$(RUN) -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev ## check style and format
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+
+format: $(VENV)/.installed-dev ## mend style and format
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+types: $(VENV)/.installed-dev ## check types
+	@$(RUN) -m mypy
+
+layers: $(VENV)/.installed-dev ## check that imports go down only
+	@$(VENV)/bin/lint-imports --no-logo --no-cache
+
+bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model call
+	@$(RUN) benchmarks/overhead.py $(ARGS)
+
+lock: $(VENV)/.installed-dev ## write constraints.txt anew from pyproject.toml
+	@$(RUN) tools/lock.py
+
+clean: ## remove the environments, caches and the demo's data
+	rm -rf .venv .venv-* .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.made:
+	@sh tools/make_venv.sh $(PYTHON) $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing crag-middleware and what it runs on into $(VENV) (a minute or so)"
+	@$(INSTALL) --upgrade pip
+	@$(INSTALL) --editable ".[local]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "Installing the test tools into $(VENV)"
+	@$(INSTALL) --group dev
+	@touch $@

@@ -1,0 +1,146 @@
+"""A chat model used inside the middleware: how it is found, how it is called, and what its failures mean."""
+
+import asyncio
+import os
+import weakref
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
+from langchain_core.runnables.config import ensure_config, merge_configs
+
+from crag_middleware.errors import ConfigError, CRAGError
+from crag_middleware.settings import DEFAULT_MODEL
+
+MODEL_VARIABLE = "CRAG_MODEL"
+"""The environment variable that names another model than `DEFAULT_MODEL`."""
+
+E = TypeVar("E", bound=CRAGError)
+ChatModel = Runnable[Any, Any]
+"""A LangChain chat model, bare or bound (`with_retry`, `with_fallbacks`, `bind`)."""
+
+_REASONS = {401: "unauthorized", 402: "quota", 403: "unauthorized", 408: "timeout", 429: "rate_limited"}
+_REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
+
+
+def resolve_model(model: str | BaseChatModel | None) -> ChatModel:
+    """The chat model itself, the one of that name, or the default one.
+
+    Raises:
+        ConfigError: It can't be built, most often because its key or its package is missing; or it is no chat model.
+    """
+    if isinstance(model, Runnable):
+        return model
+    if model is not None and not isinstance(model, str):
+        msg = f"`model` must be a chat model or its name such as {DEFAULT_MODEL!r}, got {type(model).__name__}"
+        raise ConfigError(msg)
+    name = model or os.environ.get(MODEL_VARIABLE, "").strip() or DEFAULT_MODEL
+    try:
+        return init_chat_model(name)
+    except Exception as error:
+        cause = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}, most often a missing API key"
+        msg = (
+            f"the chat model {name!r} can't be built ({cause}). Either set its key (DEEPSEEK_API_KEY for the default model) "
+            f"or name another model in {MODEL_VARIABLE}; or grade without a chat model, offline: evaluator=EmbeddingEvaluator(LocalEmbeddings())"
+        )
+        raise ConfigError(msg, reason="no_model") from error
+
+
+def internal_config(task: str) -> RunnableConfig:
+    """The config of an inner call, named `crag.<task>`: hidden from the user's streams, visible to the callbacks and traces of the run around it."""
+    mark = RunnableConfig(tags=["nostream"], metadata=internal_call_metadata(), run_name=f"crag.{task}")
+    return merge_configs(ensure_config(), mark)
+
+
+def inner_options(model: ChatModel, *, timeout_s: float, max_tokens: int) -> dict[str, Any]:
+    """What an inner call passes besides messages: nothing, unless the model is known to understand it. The model itself stays untouched.
+
+    DeepSeek: no thinking, and a limit, since its JSON mode may write blanks without end. OpenAI's protocol: a deadline for each request, no streaming.
+    """
+    options: dict[str, Any] = {}
+    if _is_a(model, "BaseChatOpenAI"):
+        options |= {"timeout": timeout_s, "stream": False}
+    if _is_a(model, "ChatDeepSeek"):
+        own: Mapping[str, Any] = getattr(_bare(model), "extra_body", None) or {}
+        options |= {"extra_body": {**own, "thinking": {"type": "disabled"}}, "max_tokens": max_tokens}
+    return options
+
+
+async def ainvoke(model: ChatModel, messages: list[BaseMessage], config: RunnableConfig, options: Mapping[str, Any]) -> Any:
+    """The model's reply, whatever event loop is running.
+
+    The connections of OpenAI's async client belong to the loop that first used them and fail in any other; there the sync client is called in a thread.
+    """
+    if _is_at_home(model):
+        try:
+            return await model.ainvoke(messages, config, **options)
+        except RuntimeError as error:
+            if "event loop" not in str(error).lower():
+                raise
+    return await asyncio.to_thread(model.invoke, messages, config, **options)
+
+
+def profile(model: ChatModel) -> Mapping[str, Any]:
+    """What LangChain knows about the model; empty if nothing."""
+    return getattr(_bare(model), "profile", None) or {}
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether a failure says that the request's form is not supported, so that another form may work; outages, keys and limits don't."""
+    status = _status(error)
+    if status is not None:
+        return status in _REFUSALS
+    return isinstance(error, NotImplementedError | TypeError | ValueError)
+
+
+def failed(kind: type[E], task: str, error: Exception) -> E:
+    """Our error for a failed call. Providers quote the prompt in theirs, so only the class and the status are told."""
+    status, name = _status(error), type(error).__name__
+    if status is not None:
+        reason = _REASONS.get(status, "unavailable" if status >= 500 else "failed")
+    elif isinstance(error, TimeoutError) or "Timeout" in name:
+        reason = "timeout"
+    elif isinstance(error, ConnectionError) or "Connect" in name:
+        reason = "unavailable"
+    else:
+        reason = "failed"
+    shown = name if status is None else f"{name}, status {status}"
+    return kind(f"the chat model could not {task}: {shown}", reason=reason)
+
+
+def _status(error: Exception) -> int | None:
+    """The HTTP status, where the provider's client kept it."""
+    for holder in (error, getattr(error, "response", None)):
+        status = getattr(holder, "status_code", None)
+        if isinstance(status, int):
+            return status
+    return None
+
+
+_homes: dict[int, "weakref.ref[asyncio.AbstractEventLoop]"] = {}
+
+
+def _is_at_home(model: ChatModel) -> bool:
+    """Whether the running loop is the first one that called this model, or the model does not care."""
+    if not _is_a(model, "BaseChatOpenAI"):
+        return True
+    bare, loop = _bare(model), asyncio.get_running_loop()
+    if id(bare) not in _homes:
+        weakref.finalize(bare, _homes.pop, id(bare), None)
+    return _homes.setdefault(id(bare), weakref.ref(loop))() is loop
+
+
+def _is_a(model: ChatModel, family: str) -> bool:
+    """Whether the model is of a class of that name, so that no provider's package need be imported to ask."""
+    return any(base.__name__ == family for base in type(_bare(model)).__mro__)
+
+
+def _bare(model: ChatModel) -> ChatModel:
+    """The model inside what was bound around it."""
+    while isinstance(model, RunnableBinding):
+        model = model.bound
+    return model

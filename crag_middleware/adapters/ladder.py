@@ -1,0 +1,146 @@
+"""Asking a chat model in the strictest form it supports, and remembering which form that is."""
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langgraph.errors import GraphBubbleUp
+
+from crag_middleware.adapters.inner_model import ChatModel, ainvoke, failed, inner_options, internal_config, is_refusal, profile
+from crag_middleware.errors import CRAGError
+
+logger = logging.getLogger(__name__)
+
+Climb = Generator[dict[str, Any], str, str]
+"""Yields the options of one call after the other, gets each reply or its exception, and returns the text to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rung:
+    """One form of a request: what it adds to a call; whether it asks for text only; whether it drops what we know of the provider, too."""
+
+    name: str
+    adds: Mapping[str, Any]
+    plain: bool = False
+    bare: bool = False
+
+
+class Ladder:
+    """Asks one chat model: held to a JSON schema, else in JSON mode, else in plain words, else without any option at all.
+
+    No rung forces a tool call, since thinking models refuse that. A rung that the model refuses is left out from then on, once a lower one has worked;
+    so an instance belongs to one model. Safe to use from several threads and event loops.
+
+    Args:
+        model: The chat model; it is never changed.
+        task: What the calls are for, `grade` or `rewrite`: they are named `crag.<task>` in traces.
+        error: What is raised when a call fails.
+        schema: The JSON schema of the reply; None asks for text and begins at the plain rung.
+    """
+
+    def __init__(self, model: ChatModel, *, task: str, error: type[CRAGError], schema: Mapping[str, Any] | None = None) -> None:
+        rungs = [_Rung("plain", {}, plain=True)]
+        if schema is not None:
+            rungs.insert(0, _Rung("json_mode", {"response_format": {"type": "json_object"}}))
+        if schema is not None and profile(model).get("structured_output", True):
+            held = {"type": "json_schema", "json_schema": {"name": f"crag_{task}", "strict": True, "schema": dict(schema)}}
+            rungs.insert(0, _Rung("json_schema", {"response_format": held}))
+        if inner_options(model, timeout_s=1, max_tokens=1):
+            rungs.append(_Rung("bare", {}, plain=True, bare=True))
+        self._model = model
+        self._task = task
+        self._error = error
+        self._rungs = tuple(rungs)
+        self._refused: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+
+    def ask(self, system: str, user: str, *, timeout_s: float, max_tokens: int) -> str:
+        """The reply's text; blank if the model wrote nothing twice.
+
+        Raises:
+            CRAGError: Of the kind given: the model could not be reached, or refuses every form of the request.
+        """
+        messages = [SystemMessage(system), HumanMessage(user)]
+        climb = self._climb(timeout_s, max_tokens)
+        try:
+            options = next(climb)
+            while True:
+                try:
+                    reply = self._model.invoke(messages, internal_config(self._task), **options)
+                except GraphBubbleUp:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the ladder answers it or raises ours from it
+                    options = climb.throw(error)
+                else:
+                    options = climb.send(_text(reply))
+        except StopIteration as end:
+            return str(end.value)
+
+    async def aask(self, system: str, user: str, *, timeout_s: float, max_tokens: int) -> str:
+        """The async form of `ask`."""
+        messages = [SystemMessage(system), HumanMessage(user)]
+        climb = self._climb(timeout_s, max_tokens)
+        try:
+            options = next(climb)
+            while True:
+                try:
+                    reply = await ainvoke(self._model, messages, internal_config(self._task), options)
+                except GraphBubbleUp:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the ladder answers it or raises ours from it
+                    options = climb.throw(error)
+                else:
+                    options = climb.send(_text(reply))
+        except StopIteration as end:
+            return str(end.value)
+
+    def _climb(self, timeout_s: float, max_tokens: int) -> Climb:
+        """Down the ladder until a rung holds. A blank reply in a JSON mode is asked for once more without it."""
+        deadline = time.monotonic() + timeout_s
+        refused: list[str] = []
+        rungs = [rung for rung in self._rungs if rung.name not in self._refused]
+        while rungs:
+            rung = rungs.pop(0)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                msg = f"the chat model took too long to {self._task}"
+                raise self._error(msg, reason="timeout")
+            options = {} if rung.bare else inner_options(self._model, timeout_s=left, max_tokens=max_tokens)
+            try:
+                text = yield {**options, **rung.adds}
+            except Exception as error:
+                broken_off = _broken_off(error)
+                if broken_off is None and is_refusal(error) and rungs:
+                    refused.append(rung.name)
+                    continue
+                if broken_off is None:
+                    raise failed(self._error, self._task, error) from error
+                text = broken_off
+            self._remember(refused, rung)
+            if text.strip() or rung.plain:
+                return text
+            rungs = [lower for lower in rungs if lower.plain][:1]
+        return ""
+
+    def _remember(self, refused: list[str], works: _Rung) -> None:
+        """Leaves the refused rungs out from now on; told once."""
+        with self._lock:
+            news = frozenset(refused) - self._refused
+            self._refused |= news
+        if news:
+            logger.info("crag.%s: the model refuses %s; %s is used from now on", self._task, ", ".join(sorted(news)), works.name)
+
+
+def _text(reply: BaseMessage | str) -> str:
+    """The reply's text without reasoning blocks; a chain that ends in a parser gives a string already."""
+    return reply if isinstance(reply, str) else str(reply.text)
+
+
+def _broken_off(error: Exception) -> str | None:
+    """The text of a reply that ran into the token limit, which OpenAI's client raises instead of returning; None for other errors."""
+    choices = getattr(getattr(error, "completion", None), "choices", None)
+    return (choices[0].message.content or "") if choices else None

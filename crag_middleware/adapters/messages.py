@@ -1,0 +1,89 @@
+"""Between LangChain's messages and our values: the question is read from them, the evidence goes into copies of them."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage
+
+from crag_middleware.stages.question import classify, without_fence
+from crag_middleware.types import Exchange, Question
+
+M = TypeVar("M", bound=BaseMessage)
+
+
+def text_of(content: object) -> str:
+    """The text of a message's content, whatever its shape: a string, or the text parts of a block list, a line each."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [part if isinstance(part, str) else part.get("text") if _is_text(part) else None for part in content]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type", "text") == "text"
+
+
+def is_question(message: AnyMessage) -> bool:
+    """Whether a message is the user's own: human, and not marked by `lc_source` as written by a middleware (a summary)."""
+    return isinstance(message, HumanMessage) and not message.additional_kwargs.get("lc_source")
+
+
+def read_question(messages: Sequence[AnyMessage], *, history: int) -> Question | None:
+    """The question of the turn, the user's latest message, with at most `history` earlier texts; None if there is no such message."""
+    place = next((i for i in range(len(messages) - 1, -1, -1) if is_question(messages[i])), None)
+    if place is None:
+        return None
+    message = messages[place]
+    text = without_fence(text_of(message.content))
+    skip = classify(text)
+    if skip == "empty" and not isinstance(message.content, str) and message.content:
+        return Question(text="", message_id=message.id or "", skip="no_text")
+    earlier = _exchanges(messages[:place])[-history:] if history else []
+    return Question(text=text, message_id=message.id or "", history=tuple(earlier), skip=skip)
+
+
+def _exchanges(messages: Sequence[AnyMessage]) -> list[Exchange]:
+    """What user and assistant said to each other: no tool calls, no tool results, no summaries."""
+    exchanges = []
+    for message in messages:
+        text = without_fence(text_of(message.content))
+        if not text:
+            continue
+        if is_question(message):
+            exchanges.append(Exchange("user", text))
+        elif isinstance(message, AIMessage) and not message.tool_calls:
+            exchanges.append(Exchange("assistant", text))
+    return exchanges
+
+
+def inject(
+    block: str, messages: list[AnyMessage], system: SystemMessage | None, *, message_id: str, into_system: bool
+) -> tuple[list[AnyMessage], SystemMessage | None]:
+    """New messages with the block; the given ones stay as they are.
+
+    The block goes before the text of the message with `message_id`, so that everything before that message stays the same from turn to turn.
+    If that message is gone it goes into the last human message, else, or on request, after the system prompt.
+    """
+    place = None if into_system else _place(messages, message_id)
+    if place is None:
+        return messages, _with_text(system, block, after=True) if system else SystemMessage(block)
+    return [*messages[:place], _with_text(messages[place], block, after=False), *messages[place + 1 :]], system
+
+
+def _place(messages: Sequence[AnyMessage], message_id: str) -> int | None:
+    humans = [i for i, m in enumerate(messages) if isinstance(m, HumanMessage)]
+    exact = [i for i in humans if message_id and messages[i].id == message_id]
+    places = exact or humans
+    return places[-1] if places else None
+
+
+def _with_text(message: M, text: str, *, after: bool) -> M:
+    """A copy of the message with more text: a string stays a string, a block list gets one more text block."""
+    content: Any = message.content
+    if isinstance(content, str):
+        joined = (content, text) if after else (text, content)
+        return message.model_copy(update={"content": "\n\n".join(part for part in joined if part)})
+    block = {"type": "text", "text": text}
+    return message.model_copy(update={"content": [*content, block] if after else [block, *content]})

@@ -1,0 +1,211 @@
+"""The only two loops that perform a plan's steps: `run` and, with `await`, `arun`.
+
+Deadlines are kept here, for every port alike. A call that is late is left behind: its thread is a daemon, its task is cancelled.
+Cancellation, the framework's control flow and tenant errors pass through; any other failure of a port becomes the step's own error.
+"""
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, assert_never
+
+from langgraph.errors import GraphBubbleUp
+
+from crag_middleware.errors import ConfigError, CRAGError
+from crag_middleware.ports import Bound
+from crag_middleware.steps import Call, Plan, PortName, Stage, Step, Timings, Together
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a driver works with: the ports, and where progress is told."""
+
+    ports: Mapping[PortName, Bound]
+    report: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Stopwatch:
+    """Counts milliseconds by stage; one for each run of a plan."""
+
+    spent: dict[str, float] = field(default_factory=dict)
+    stage: str = "reading"
+    since: float = field(default_factory=time.perf_counter)
+
+    def enter(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.spent[self.stage] = self.spent.get(self.stage, 0.0) + (now - self.since) * 1000
+        self.stage, self.since = stage, now
+
+    def read(self) -> dict[str, float]:
+        self.enter(self.stage)
+        return {stage: round(ms, 3) for stage, ms in self.spent.items()}
+
+
+def run(plan: Plan[T], world: World) -> T:
+    """Performs a plan to its end and returns its result.
+
+    Raises:
+        ConfigError: A port has no sync form.
+    """
+    watch = _Stopwatch()
+    try:
+        step = next(plan)
+        while True:
+            try:
+                reply = _perform(step, world, watch)
+            except CRAGError as error:
+                step = plan.throw(error)
+            else:
+                step = plan.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        plan.close()
+
+
+async def arun(plan: Plan[T], world: World) -> T:
+    """Performs a plan to its end on the running event loop and returns its result."""
+    watch = _Stopwatch()
+    try:
+        step = next(plan)
+        while True:
+            try:
+                reply = await _aperform(step, world, watch)
+            except CRAGError as error:
+                step = plan.throw(error)
+            else:
+                step = plan.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        plan.close()
+
+
+def _perform(step: Step, world: World, watch: _Stopwatch) -> Any:
+    match step:
+        case Call():
+            return _settle(step, _start(step, world), step.timeout_s)
+        case Together(calls):
+            begun = time.monotonic()
+            futures = [_start(call, world) for call in calls]
+            return tuple(_outcome(call, future, begun) for call, future in zip(calls, futures, strict=True))
+        case Stage() | Timings():
+            return _local(step, world, watch)
+        case _:
+            assert_never(step)
+
+
+async def _aperform(step: Step, world: World, watch: _Stopwatch) -> Any:
+    match step:
+        case Call():
+            return await _asettle(step, world)
+        case Together(calls):
+            return await _together(calls, world)
+        case Stage() | Timings():
+            return _local(step, world, watch)
+        case _:
+            assert_never(step)
+
+
+def _local(step: Stage | Timings, world: World, watch: _Stopwatch) -> dict[str, float] | None:
+    if isinstance(step, Timings):
+        return watch.read()
+    watch.enter(step.name)
+    world.report(step.name)
+    return None
+
+
+def _start(call: Call[Any], world: World) -> "Future[Any]":
+    """The call under way in a thread of its own, with the caller's context variables."""
+    port = world.ports[call.port]
+    if port.sync is None:
+        msg = f"`{port.label}` has only an async form: use `ainvoke` or `astream`, or give the port a sync method"
+        raise ConfigError(msg)
+    sync = port.sync
+    return _in_thread(lambda: sync(*call.arguments, **call.keywords))
+
+
+def _in_thread(work: Callable[[], T]) -> "Future[T]":
+    """A future of the work. The thread is a daemon, so that a call that never returns can't keep the process alive."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            result = context.run(work)
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=body, name="crag-port", daemon=True).start()
+    return future
+
+
+def _settle(call: Call[T], future: "Future[Any]", timeout_s: float) -> T:
+    """The call's result within the time that is left."""
+    try:
+        return call.read(future.result(timeout_s))
+    except (GraphBubbleUp, call.error):
+        raise
+    except Exception as error:
+        raise _failure(call, error) from error
+
+
+def _outcome(call: Call[T], future: "Future[Any]", begun: float) -> T | CRAGError:
+    """The call's result, or its error as a value."""
+    try:
+        return _settle(call, future, max(0.0, begun + call.timeout_s - time.monotonic()))
+    except call.error as error:
+        return error
+
+
+async def _asettle(call: Call[T], world: World) -> T:
+    """The call's result within its deadline; a port without async form runs in a thread."""
+    port = world.ports[call.port]
+    try:
+        async with asyncio.timeout(call.timeout_s):
+            if port.async_ is None:
+                return call.read(await asyncio.wrap_future(_start(call, world)))
+            return call.read(await port.async_(*call.arguments, **call.keywords))
+    except (GraphBubbleUp, call.error):
+        raise
+    except Exception as error:
+        raise _failure(call, error) from error
+
+
+async def _aoutcome(call: Call[T], world: World) -> T | CRAGError:
+    """The call's result, or its error as a value."""
+    try:
+        return await _asettle(call, world)
+    except call.error as error:
+        return error
+
+
+async def _together(calls: tuple[Call[Any], ...], world: World) -> tuple[Any, ...]:
+    """All calls at once. If one ends the turn, or we are cancelled, the others are cancelled and waited for; a TaskGroup would wrap the error."""
+    tasks = [asyncio.ensure_future(_aoutcome(call, world)) for call in calls]
+    try:
+        return tuple(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _failure(call: Call[Any], error: Exception) -> CRAGError:
+    """The step's own error for whatever the port raised; the foreign text stays in the cause, since it may be private."""
+    if isinstance(error, TimeoutError):
+        return call.error(f"the {call.port} did not answer within {call.timeout_s:g} s", reason="timeout")
+    reason = error.reason if isinstance(error, CRAGError) else type(error).__name__
+    return call.error(f"the {call.port} failed with {type(error).__name__}", reason=reason)

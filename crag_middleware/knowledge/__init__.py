@@ -1,0 +1,1 @@
+"""Getting documents in: the collection's schema, opening it, preparing and writing rows."""

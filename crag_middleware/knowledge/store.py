@@ -1,0 +1,351 @@
+"""The store that `open_knowledge` returns: a `langchain_milvus.Milvus` whose ingest fills, checks and never crosses tenants.
+
+This is the operator's path: whoever holds the store may write for every tenant and search all of them. Agents go through the middleware.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from grpc import RpcError  # type: ignore[import-untyped]  # grpc ships no types
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables.config import run_in_executor
+from langchain_milvus import BM25BuiltInFunction, Milvus
+from pymilvus import MilvusException  # type: ignore[import-untyped]  # pymilvus ships no types
+
+from crag_middleware.adapters.milvus_clients import LoopClients
+from crag_middleware.adapters.milvus_errors import diagnosis
+from crag_middleware.adapters.redaction import redacted_logs
+from crag_middleware.errors import ConfigError, CRAGError, TenantError
+from crag_middleware.knowledge.rows import Row, batched, prepare_rows, with_vectors
+from crag_middleware.knowledge.schema import CONTENT_HASH, DENSE, ID, INDEXES, METADATA, SEARCH_PARAMS, SPARSE, TENANT, TEXT
+from crag_middleware.settings import CRAGSettings
+from crag_middleware.tenancy import quote
+
+BATCH = 256
+"""Texts embedded and rows written at once: at the largest texts still well below a server's message limit of 64 MB."""
+
+IDS_AT_ONCE = 1000
+"""Ids looked up in one query."""
+
+_DEFAULTS = CRAGSettings()
+
+
+class IngestError(CRAGError):
+    """Documents could not be embedded or written."""
+
+
+class KnowledgeStore(Milvus):
+    """A hybrid, tenant-partitioned Milvus store; get one from `open_knowledge`.
+
+    Each text needs a tenant: `agent_id` in its metadata, or the keyword `agent_id=` of the call, which wins. Known metadata keys have fields of
+    their own, free ones are kept as JSON. Everything is checked before anything is embedded or written; all rows are upserted, so repeating a
+    call replaces its rows. Ids are looked up before they are written and refused when another tenant has them; two writers that bring the same
+    id of their own for two tenants in the same instant can still pass each other.
+
+    Searches of this class see every tenant unless `expr=` says otherwise.
+    """
+
+    def __init__(
+        self,
+        embeddings: Embeddings,
+        connection_args: Mapping[str, Any],
+        *,
+        collection: str,
+        dimension: int,
+        consistency_level: str,
+        timeout_s: float | None,
+    ) -> None:
+        self._dimension = dimension
+        self._embedder = embeddings
+        super().__init__(
+            embedding_function=embeddings,
+            builtin_function=BM25BuiltInFunction(input_field_names=TEXT, output_field_names=SPARSE),
+            collection_name=collection,
+            connection_args=dict(connection_args),
+            consistency_level=consistency_level,
+            index_params=[dict(index) for index in INDEXES.values()],
+            search_params=[dict(params) for params in SEARCH_PARAMS],
+            primary_field=ID,
+            text_field=TEXT,
+            vector_field=[DENSE, SPARSE],
+            partition_key_field=TENANT,
+            timeout=timeout_s,
+        )
+        # The inherited async client would be bound to the first event loop that uses it.
+        self._async_milvus_client = _ClientOfEachLoop(connection_args)
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        timeout: float | None = None,
+        batch_size: int = BATCH,
+        *,
+        ids: Sequence[str | None] | None = None,
+        agent_id: str | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Embed and store texts.
+
+        Args:
+            texts: What is to be found; none may be blank or longer than 65,535 bytes in UTF-8. An empty list is fine.
+            metadatas: One mapping a text.
+            timeout: Deadline of each call of Milvus, in seconds, unless the store has one.
+            batch_size: Texts embedded and rows written at once.
+            ids: One id a text; None inside means "compute it".
+            agent_id: The tenant of all texts, over whatever their metadata says.
+            kwargs: None are known; they are refused.
+
+        Returns:
+            The ids in the order of the texts.
+
+        Raises:
+            TenantError: A text has no usable tenant, or its id exists under another one. Nothing was written.
+            ConfigError: A text, an id or a metadata value can't be stored. Nothing was written.
+            IngestError: Embedding or writing failed; what was written before stays, and repeating the call is safe.
+        """
+        return self._add(_prepare(texts, metadatas, ids, agent_id, kwargs), batch_size, timeout)
+
+    async def aadd_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # the name in langchain-milvus
+        batch_size: int = BATCH,
+        *,
+        ids: Sequence[str | None] | None = None,
+        agent_id: str | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """The async form of `add_texts`."""
+        return await self._aadd(_prepare(texts, metadatas, ids, agent_id, kwargs), batch_size, timeout)
+
+    def add_embeddings(
+        self,
+        texts: list[str],
+        embeddings: Sequence[Any],
+        metadatas: list[dict[str, Any]] | None = None,
+        timeout: float | None = None,
+        batch_size: int = BATCH,
+        *,
+        ids: Sequence[str | None] | None = None,
+        agent_id: str | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Store texts with vectors made elsewhere, one a text; otherwise as `add_texts`."""
+        rows = with_vectors(_prepare(texts, metadatas, ids, agent_id, kwargs), embeddings, self._dimension)
+        return self._add(rows, batch_size, timeout)
+
+    async def aadd_embeddings(
+        self,
+        texts: list[str],
+        embeddings: Sequence[Any],
+        metadatas: list[dict[str, Any]] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # the name in langchain-milvus
+        batch_size: int = BATCH,
+        *,
+        ids: Sequence[str | None] | None = None,
+        agent_id: str | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """The async form of `add_embeddings`."""
+        rows = with_vectors(_prepare(texts, metadatas, ids, agent_id, kwargs), embeddings, self._dimension)
+        return await self._aadd(rows, batch_size, timeout)
+
+    def add_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
+        """Embed and store documents with their metadata; `Document.id` is the id unless `ids=` is given. Keywords as in `add_texts`."""
+        return self.add_texts(**_parts(documents, kwargs))
+
+    async def aadd_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
+        """The async form of `add_documents`."""
+        return await self.aadd_texts(**_parts(documents, kwargs))
+
+    def upsert(
+        self,
+        ids: Sequence[str | None] | None = None,
+        documents: Iterable[Document] | None = None,
+        batch_size: int = BATCH,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Store documents in place of those with the same ids: `add_documents` does the same and returns the ids."""
+        self.add_documents(documents or [], ids=ids, batch_size=batch_size, timeout=timeout, **kwargs)
+
+    async def aupsert(
+        self,
+        ids: Sequence[str | None] | None = None,
+        documents: Iterable[Document] | None = None,
+        batch_size: int = BATCH,
+        timeout: float | None = None,  # noqa: ASYNC109  # the name in langchain-milvus
+        **kwargs: Any,
+    ) -> None:
+        """The async form of `upsert`."""
+        await self.aadd_documents(documents or [], ids=ids, batch_size=batch_size, timeout=timeout, **kwargs)
+
+    def delete(self, ids: list[str] | None = None, expr: str | None = None, **kwargs: Any) -> bool | None:
+        """Delete rows by id, of whatever tenant, else by a Milvus expression; False if Milvus refused."""
+        with redacted_logs():
+            return super().delete(expr=_chosen(ids, expr), **kwargs)
+
+    async def adelete(self, ids: list[str] | None = None, expr: str | None = None, **kwargs: Any) -> bool | None:
+        """The async form of `delete`."""
+        with redacted_logs():
+            return await super().adelete(expr=_chosen(ids, expr), **kwargs)
+
+    @classmethod
+    def from_texts(cls, *_: Any, **__: Any) -> "KnowledgeStore":
+        """Refused: a collection is made by `open_knowledge`."""
+        msg = "a knowledge collection is made or opened with `open_knowledge(...)`; then call `add_texts` or `add_documents` on it"
+        raise ConfigError(msg)
+
+    @classmethod
+    async def afrom_texts(cls, *_: Any, **__: Any) -> "KnowledgeStore":
+        """Refused like `from_texts`."""
+        return cls.from_texts()
+
+    def _add(self, rows: Sequence[Row], batch_size: int, timeout_s: float | None) -> list[str]:
+        batches = list(batched(_latest(rows), batch_size))
+        self._refuse_foreign_ids(rows, timeout_s)
+        for done, batch in enumerate(batches):
+            with _told(done * batch_size, len(rows)):
+                if DENSE not in batch[0]:
+                    batch = with_vectors(batch, self._embedder.embed_documents([row[TEXT] for row in batch]), self._dimension)
+                self._write(batch, timeout_s)
+        return [row[ID] for row in rows]
+
+    async def _aadd(self, rows: Sequence[Row], batch_size: int, timeout_s: float | None) -> list[str]:
+        batches = list(batched(_latest(rows), batch_size))
+        await run_in_executor(None, self._refuse_foreign_ids, rows, timeout_s)
+        for done, batch in enumerate(batches):
+            with _told(done * batch_size, len(rows)):
+                if DENSE not in batch[0]:
+                    batch = with_vectors(batch, await self._embedder.aembed_documents([row[TEXT] for row in batch]), self._dimension)
+                await run_in_executor(None, self._write, batch, timeout_s)
+        return [row[ID] for row in rows]
+
+    def _refuse_foreign_ids(self, rows: Sequence[Row], timeout_s: float | None) -> None:
+        """Passes if no id of the rows exists under another tenant."""
+        for part in batched(rows, IDS_AT_ONCE):
+            tenants = {row[ID]: row[TENANT] for row in part}
+            with _told(0, len(rows)), redacted_logs():
+                found = self.client.query(
+                    self.collection_name,
+                    filter=_with_ids(tenants),
+                    output_fields=[ID, TENANT],
+                    timeout=self.timeout or timeout_s,
+                    consistency_level="Strong",
+                )
+            if foreign := {hit[ID] for hit in found if tenants.get(hit[ID]) != hit[TENANT]}:
+                position = next(place for place, row in enumerate(rows) if row[ID] in foreign)
+                msg = f"documents[{position}]: its id exists under another tenant; give it another id, or none so that one is computed"
+                raise TenantError(msg, reason="foreign_id")
+
+    def _write(self, rows: Sequence[Row], timeout_s: float | None) -> None:
+        with redacted_logs():
+            self.client.upsert(self.collection_name, rows, timeout=self.timeout or timeout_s)
+
+    def _collection_hybrid_search(self, *args: Any, **kwargs: Any) -> list[list[dict[str, Any]]] | None:
+        return super()._collection_hybrid_search(*args, **_search_options(kwargs))
+
+    async def _acollection_hybrid_search(self, *args: Any, **kwargs: Any) -> list[list[dict[str, Any]]] | None:
+        return await super()._acollection_hybrid_search(*args, **_search_options(kwargs))
+
+    def _remove_forbidden_fields(self, fields: list[str]) -> list[str]:
+        # The inherited one lengthens the store's own list of vector fields at each call, which breaks the next weighted search.
+        return [field for field in fields if field not in INDEXES]
+
+    def _parse_document(self, data: dict[str, Any]) -> Document:
+        """A stored row as it was given: the id on the document, free keys beside the known ones, nothing that is None."""
+        fields = {
+            key: value for key, value in data.items() if key not in (ID, TEXT, CONTENT_HASH, METADATA, *INDEXES) and value is not None
+        }
+        return Document(page_content=data[TEXT], metadata={**(data.get(METADATA) or {}), **fields}, id=data.get(ID))
+
+
+class _ClientOfEachLoop:
+    """Passes each call on to the async client of the event loop that makes it."""
+
+    def __init__(self, connection_args: Mapping[str, Any]) -> None:
+        self._clients = LoopClients(connection_args)
+
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await getattr(await self._clients.get(), method)(*args, **kwargs)
+
+        return call
+
+
+def _prepare(
+    texts: Iterable[str],
+    metadatas: Sequence[Mapping[str, Any]] | None,
+    ids: Sequence[str | None] | None,
+    agent_id: str | None,
+    unknown: Mapping[str, Any],
+) -> list[Row]:
+    if unknown:
+        msg = f"unknown keywords: {', '.join(sorted(unknown))}; known are metadatas, ids, agent_id, batch_size and timeout"
+        raise ConfigError(msg)
+    return prepare_rows(texts, metadatas, ids, agent_id=agent_id, now_ms=time.time_ns() // 1_000_000)
+
+
+def _parts(documents: Iterable[Document], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The documents as arguments of `add_texts`."""
+    documents = list(documents)
+    if strangers := {type(document).__name__ for document in documents if not isinstance(document, Document)}:
+        msg = f"`documents` must be Documents, got {', '.join(sorted(strangers))}; for plain texts use `add_texts`"
+        raise ConfigError(msg)
+    own = {"ids": [document.id for document in documents]} if keywords.get("ids") is None else {}
+    return {
+        **keywords,
+        **own,
+        "texts": [document.page_content for document in documents],
+        "metadatas": [document.metadata for document in documents],
+    }
+
+
+def _with_ids(ids: Iterable[str]) -> str:
+    return f"{ID} in [{', '.join(map(quote, ids))}]"
+
+
+def _chosen(ids: Sequence[str] | None, expr: str | None) -> str:
+    """Which rows to delete; the inherited form writes ids as Python does, which Milvus reads differently."""
+    if (not ids and not expr) or isinstance(ids, str):
+        msg = "nothing to delete: give `ids` as a list, or `expr`"
+        raise ConfigError(msg)
+    return _with_ids(ids) if ids else expr or ""
+
+
+def _latest(rows: Sequence[Row]) -> list[Row]:
+    """The rows without repeated ids, which a server refuses within one call; the last one counts."""
+    return list({row[ID]: row for row in rows}.values())
+
+
+@contextmanager
+def _told(done: int, total: int) -> Iterator[None]:
+    """Failures of the embeddings and of Milvus as ours, with how far the call came. Those of Milvus may quote rows: they are not chained."""
+    try:
+        yield
+    except CRAGError:
+        raise
+    except (MilvusException, RpcError) as error:
+        raise _failed(error, done, total) from None
+    except Exception as error:
+        raise _failed(error, done, total) from error
+
+
+def _failed(error: Exception, done: int, total: int) -> IngestError:
+    reason, what = diagnosis(error)
+    msg = f"ingest failed after {done} of {total} rows (those are stored; the same call again replaces them and goes on): {what}"
+    return IngestError(msg, reason=reason)
+
+
+def _search_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Inherited searches with rank fusion and as many candidates as the middleware's, instead of raw scores added up and 4."""
+    if "filter" in given:
+        msg = "`filter=` does nothing in langchain-milvus and the search would cover every tenant; pass `expr=` with a Milvus expression"
+        raise ConfigError(msg)
+    ranker = {} if "reranker" in given else {"ranker_type": "rrf", "ranker_params": {"k": _DEFAULTS.rrf_k}}
+    return {"fetch_k": max(given.get("k", 0), _DEFAULTS.candidates), **ranker, **given}

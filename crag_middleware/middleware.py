@@ -1,0 +1,241 @@
+"""`CRAGMiddleware`: messages in, hooks out. What happens in between stands in `plan.py`."""
+
+import hashlib
+import logging
+import re
+import types
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, TracePolicy, omit_payload
+from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
+from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
+from langchain_core.language_models import BaseChatModel
+from langchain_core.retrievers import BaseRetriever
+from langchain_milvus import Milvus
+from langgraph.channels import UntrackedValue
+from langgraph.runtime import Runtime
+
+from crag_middleware.adapters.given import as_evaluator, as_rewriter, thresholds_of
+from crag_middleware.adapters.langchain_retriever import as_retriever_port
+from crag_middleware.adapters.messages import inject, read_question
+from crag_middleware.drive import World, arun, run
+from crag_middleware.errors import ConfigError
+from crag_middleware.plan import Policy, correct
+from crag_middleware.ports import (
+    AsyncEvaluator,
+    AsyncRefiner,
+    AsyncRetriever,
+    AsyncRewriter,
+    AsyncWebSearch,
+    Bound,
+    Evaluator,
+    Refiner,
+    Retriever,
+    Rewriter,
+    WebSearch,
+    bind,
+)
+from crag_middleware.receipt import record
+from crag_middleware.settings import CRAGSettings
+from crag_middleware.stages.assemble import approximate_tokens
+from crag_middleware.stages.refine import WordRefiner
+from crag_middleware.steps import Plan, PortName
+from crag_middleware.tenancy import Scope, check_agent_id, resolve
+from crag_middleware.types import Evidence, Question
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Grounds every answer of an agent in one tenant's knowledge, corrected before the model sees it.
+
+    Once per user turn, before the first model call, it searches the knowledge, grades what came back, and refines it, rewrites the query or
+    searches the web, as the grades demand. Each model call of the turn then gets the same numbered evidence in a copy of its messages;
+    the saved history holds nothing of it. `result["crag"]` holds the turn's receipt (docs/receipt.md).
+
+    Args:
+        vector_store: A store of `open_knowledge`, another `langchain_milvus.Milvus`, a LangChain retriever, or an object with `retrieve`
+            or `aretrieve`.
+        agent_id: The tenant: a string, or a function of the runtime, or None for `runtime.context` (attribute or key `agent_id`).
+        evaluator: Grades passages: a chat model, its name, or an `Evaluator`. By default a `ChatModelEvaluator` on `DEFAULT_MODEL`.
+        web_search: The second source, such as `TavilyWebSearch`; without one nothing ever goes to the web.
+        rewriter: Makes follow-up questions understandable and tries other queries: a chat model, its name, or a `Rewriter`. By default the
+            evaluator's chat model, if it has one.
+        refiner: Picks the sentences that bear on the question. By default by words.
+        settings: Everything else, see `CRAGSettings`.
+        name: Tells several instances on one agent apart; the receipt of a named one is `result["crag_<name>"]`.
+        tenant_field: The VARCHAR column that holds the tenant in a store of your own, or `metadata["agent_id"]`.
+        token_counter: Counts the tokens of a text for the context budget. By default approximate.
+
+    Raises:
+        ConfigError: Something of this can't work; the message says what to do.
+        TenantError: `agent_id` is no usable tenant id.
+    """
+
+    transformers = (InternalCallTransformer,)
+    trace_policy = TracePolicy(process_inputs=omit_payload, process_outputs=omit_payload)
+
+    def __init__(
+        self,
+        vector_store: Milvus | BaseRetriever | Retriever | AsyncRetriever,
+        agent_id: str | Callable[[Runtime[Any]], str] | None = None,
+        *,
+        evaluator: Evaluator | AsyncEvaluator | BaseChatModel | str | None = None,
+        web_search: WebSearch | AsyncWebSearch | None = None,
+        rewriter: Rewriter | AsyncRewriter | BaseChatModel | str | None = None,
+        refiner: Refiner | AsyncRefiner | None = None,
+        settings: CRAGSettings | None = None,
+        name: str | None = None,
+        tenant_field: str | None = None,
+        token_counter: Callable[[str], int] | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(agent_id, str) or not (agent_id is None or callable(agent_id)):
+            check_agent_id(agent_id)
+        if name is not None and not _NAME.fullmatch(name):
+            msg = f"`name` must be a letter followed by at most 63 letters, digits, `_` or `-`, got {name!r}"
+            raise ConfigError(msg)
+        self._agent_id = agent_id
+        self._name = name
+        self._settings = settings = settings or CRAGSettings()
+        grader = as_evaluator(evaluator)
+        rewriting = as_rewriter(rewriter, grader)
+        given: dict[PortName, tuple[object, str]] = {
+            "retriever": (as_retriever_port(vector_store, tenant_field=tenant_field, settings=settings), "retrieve"),
+            "evaluator": (grader, "grade"),
+            "refiner": (refiner or WordRefiner(max_strips=settings.max_strips), "refine"),
+            "rewriter": (rewriting, "rewrite"),
+            "web_search": (web_search, "search"),
+        }
+        self._ports: dict[PortName, Bound] = {port: bind(*it) for port, it in given.items() if it[0] is not None}
+        self._policy = Policy(
+            settings=settings,
+            thresholds=settings.thresholds(thresholds_of(grader)),
+            has_rewriter=rewriting is not None,
+            has_web_search=web_search is not None,
+            count_tokens=token_counter or approximate_tokens,
+        )
+        self._receipt_key = f"crag_{name}" if name else "crag"
+        self._turn_key = f"_{self._receipt_key}"
+        self._configuration = f"{settings.model_dump_json()} {getattr(vector_store, 'collection_name', '')}"
+        self.state_schema = _state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
+        for port in self._ports.values():
+            if port.sync is None:
+                logger.warning("%s has only an async form: this agent works with ainvoke and astream only", port.label)
+
+    @property
+    def name(self) -> str:
+        """The instance's name within the agent."""
+        return self._name or type(self).__name__
+
+    def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Finds the turn's evidence, once per turn."""
+        turn = self._begin(state, runtime)
+        return None if turn is None else self._remember(state, turn, run(self._plan(state, turn), self._world(runtime)), runtime)
+
+    async def abefore_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Finds the turn's evidence, once per turn."""
+        turn = self._begin(state, runtime)
+        return None if turn is None else self._remember(state, turn, await arun(self._plan(state, turn), self._world(runtime)), runtime)
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> ModelResponse[Any]:
+        """Calls the model with the turn's evidence in a copy of its messages."""
+        return handler(self._with_evidence(request))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Calls the model with the turn's evidence in a copy of its messages."""
+        return await handler(self._with_evidence(request))
+
+    def _begin(self, state: AgentState[Any], runtime: Runtime[Any]) -> "_Turn | None":
+        """The turn to work on; None if its evidence is there already. The tenant is checked either way."""
+        scope = resolve(self._agent_id, runtime)
+        messages = state["messages"]
+        question = read_question(messages, history=self._settings.history_messages)
+        memo = self._memo(state)
+        owner = _digest(scope.agent_id, self._configuration)
+        if question is None:
+            if memo.get("owner") == owner:  # summarised away in mid-turn
+                return None
+            question = Question(text="", skip="empty")
+        turn = _Turn(scope, question, owner, _digest(question.text))
+        same_message = memo.get("owner") == owner and memo.get("message_id") == question.message_id
+        answering = messages[-1].id != question.message_id  # from then on a redacting middleware may have changed the text
+        return None if same_message and (answering or memo.get("text") == turn.text) else turn
+
+    def _memo(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is remembered of the turn; empty before the first."""
+        return state.get(self._turn_key) or {}
+
+    def _plan(self, state: AgentState[Any], turn: "_Turn") -> Plan[Evidence]:
+        return correct(turn.question, turn.scope, self._policy, first_number=self._first_number(state, turn))
+
+    def _first_number(self, state: Mapping[str, Any], turn: "_Turn") -> int:
+        """One more than the last citation number that other instances gave in this turn."""
+        memos = [memo for key, memo in state.items() if key.startswith("_crag") and key != self._turn_key and memo]
+        return 1 + max((memo["last"] for memo in memos if memo["message_id"] == turn.question.message_id), default=0)
+
+    def _world(self, runtime: Runtime[Any]) -> World:
+        return World(self._ports, lambda stage: runtime.stream_writer({"type": "crag", "name": self.name, "stage": stage}))
+
+    def _remember(self, state: Mapping[str, Any], turn: "_Turn", evidence: Evidence, runtime: Runtime[Any]) -> dict[str, Any]:
+        """The state update of a turn: the receipt for the caller, and what later model calls of the turn need."""
+        outcome = {"status": evidence.status, "verdict": evidence.verdict}
+        runtime.stream_writer({"type": "crag", "name": self.name, "stage": "done", **outcome})
+        if evidence.troubles:
+            logger.warning("crag turn degraded: %s", ", ".join(f"{t.step} ({t.reason})" for t in evidence.troubles))
+        memo = {
+            "owner": turn.owner,
+            "message_id": turn.question.message_id,
+            "text": turn.text,
+            "block": evidence.block,
+            "last": evidence.sources[-1].number if evidence.sources else self._first_number(state, turn) - 1,
+        }
+        return {self._receipt_key: record(evidence, name=self.name, detail=self._settings.receipt_detail), self._turn_key: memo}
+
+    def _with_evidence(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        memo = self._memo(request.state)
+        if not memo.get("block"):
+            return request
+        messages, system = inject(
+            memo["block"],
+            request.messages,
+            request.system_message,
+            message_id=memo["message_id"],
+            into_system=self._settings.position == "system",
+        )
+        return request.override(messages=messages, system_message=system)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One user turn: whose it is, what is asked, and digests that tell it from others."""
+
+    scope: Scope
+    question: Question
+    owner: str
+    text: str
+
+
+def _digest(*parts: str) -> str:
+    """A fingerprint of texts, each with its length, so that no two lists of texts share one."""
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return digest.hexdigest()
+
+
+def _state_schema(receipt_key: str, turn_key: str, *, saved: bool) -> type[AgentState[Any]]:
+    """The agent's state with this instance's two keys; callers can't set them, and unless `saved` they stay out of checkpoints."""
+    channel = () if saved else (UntrackedValue,)
+    keys = {
+        receipt_key: NotRequired[Annotated[dict[str, Any], OmitFromInput, *channel]],
+        turn_key: NotRequired[Annotated[dict[str, Any], PrivateStateAttr, *channel]],
+    }
+    return types.new_class("CRAGState", (AgentState,), {}, lambda body: body.update({"__annotations__": keys, "__module__": __name__}))

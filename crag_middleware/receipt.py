@@ -1,0 +1,117 @@
+"""The record of a turn as plain JSON, and how it is told to a person. docs/receipt.md describes every key."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from crag_middleware.types import Evidence, Graded, Passage, Source
+
+SCHEMA_VERSION = 1
+"""Rises when a key of the receipt changes its meaning or goes away."""
+
+
+def record(evidence: Evidence, *, name: str, detail: Literal["injected", "full"]) -> dict[str, Any]:
+    """The receipt of one turn: plain JSON values only.
+
+    Args:
+        evidence: What the corrective pass found out.
+        name: The middleware instance's name.
+        detail: With `full`, every passage's text and the evaluator's reasons stand in it; else no text but the injected strips.
+    """
+    question, numbers = evidence.question, {(s.graded.passage.origin, s.graded.passage.id): s for s in evidence.sources}
+    return {
+        "schema": SCHEMA_VERSION,
+        "name": name,
+        "message_id": question.message_id,
+        "status": evidence.status,
+        "skipped": question.skip,
+        "verdict": evidence.verdict,
+        "query": evidence.query,
+        "queries": list(evidence.queries),
+        "web_queries": list(evidence.web_queries),
+        "passages": [_passage(g, numbers.get((g.passage.origin, g.passage.id)), detail) for g in evidence.graded],
+        "sources": [_source(s) for s in evidence.sources],
+        "degraded": [{"step": t.step, "reason": t.reason} for t in evidence.troubles],
+        "notes": list(evidence.notes),
+        "calls": dict(evidence.calls),
+        "tokens": evidence.tokens,
+        "timings_ms": dict(evidence.timings_ms),
+    }
+
+
+def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, Any]:
+    passage, grade = graded.passage, graded.grade
+    entry: dict[str, Any] = {
+        **_identity(passage),
+        "rank": passage.rank,
+        "score": passage.score,
+        "confidence": passage.confidence,
+        "label": grade.label,
+        "probability": grade.probability,
+        "inconsistent": grade.inconsistent,
+        "number": source.number if source else None,
+    }
+    if "legs" in passage.metadata:
+        entry["legs"] = passage.metadata["legs"]
+    if detail == "full":
+        entry |= {"text": passage.text, "reason": grade.reason}
+    return entry
+
+
+def _source(source: Source) -> dict[str, Any]:
+    strips = [{"start": s.start, "end": s.end, "text": s.text} for s in source.strips]
+    return {"number": source.number, **_identity(source.graded.passage), "label": source.graded.grade.label, "strips": strips}
+
+
+def _identity(passage: Passage) -> dict[str, Any]:
+    return {"id": passage.id, "origin": passage.origin, "title": passage.title, "source": passage.source, "url": passage.url}
+
+
+_SAID = {
+    "grounded": "answered from sources",
+    "no_evidence": "no evidence found; the model was told so",
+    "retrieval_failed": "the knowledge could not be searched; the model was told so",
+    "skipped": "nothing to look up",
+}
+_NOTES = {
+    "no_rewriter": "no rewriter: the question was searched in the user's own words",
+    "no_web_search": "no web search is configured",
+}
+
+
+def explain(receipt: Mapping[str, Any]) -> str:
+    """The receipt as a few lines of text for a person."""
+    if receipt["status"] == "skipped":
+        return f"skipped    {_SAID['skipped']} ({receipt['skipped']})"
+    rows = [
+        ("verdict", f"{receipt['verdict'] or 'none'}: {_SAID[receipt['status']]}"),
+        ("searched", " -> ".join(f'"{q}"' for q in receipt["queries"])),
+        *[("kept", _kept(s)) for s in receipt["sources"]],
+        *[("dropped", _dropped(p)) for p in receipt["passages"] if p["number"] is None],
+        *[("to the web", f'"{q}"') for q in receipt["web_queries"]],
+        *[("without", f"{d['step']} failed: {d['reason']}") for d in receipt["degraded"]],
+        *[("note", _NOTES.get(n, n)) for n in dict.fromkeys(receipt["notes"])],
+        ("injected", f"{receipt['tokens']} tokens"),
+        ("time", _times(receipt["timings_ms"])),
+    ]
+    if not receipt["web_queries"]:
+        rows.insert(-2, ("to the web", "nothing"))
+    return "\n".join(f"{name:<11}{value}" for name, value in rows)
+
+
+def _kept(source: Mapping[str, Any]) -> str:
+    count = len(source["strips"])
+    return f"[{source['number']}] {_named(source)}: {source['label']}, {count} sentence{'s' if count != 1 else ''}"
+
+
+def _dropped(passage: Mapping[str, Any]) -> str:
+    probability = passage["probability"]
+    return f"{_named(passage)}: {passage['label']}" + (f" ({probability:.2f})" if probability is not None else "")
+
+
+def _named(entry: Mapping[str, Any]) -> str:
+    return f"{entry['origin']} | {entry['title'] or entry['url'] or entry['source'] or entry['id'][:12]}"
+
+
+def _times(timings: Mapping[str, float]) -> str:
+    stages: Sequence[tuple[str, float]] = [(s, ms) for s, ms in timings.items() if ms >= 0.5]
+    return ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in stages) + f"; together {sum(timings.values()):.0f} ms"

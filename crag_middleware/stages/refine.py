@@ -1,0 +1,232 @@
+"""Of each passage the strips that bear on the question, with those neighbours without which they would say something else."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import fsum, log
+
+from crag_middleware.errors import ConfigError
+from crag_middleware.stages.sentences import Piece, last_sign, pieces
+from crag_middleware.stages.words import finder, terms
+from crag_middleware.types import Passage, Strip
+
+MAX_BACK = 3
+"""How many strips back, or on, a reference from sentence to sentence is followed."""
+
+MAX_OPENED = 8
+"""How many list items or table rows come along with the line that announces them."""
+
+PRECISE = 1.5
+"""Weight of a number or a name of the question against another word."""
+
+_NAME = re.compile(r"(?<=\s)[A-Z][\w.'-]*")
+_PREFIX = r"[\"'“‘(（*_~>\s]*+"
+_LEANS = re.compile(
+    _PREFIX
+    + r"(?:(?:it|its|this|that|these|those|they|their|he|she|his|her|such|both|neither|the (?:former|latter|same|above)|in (?:this|that|such) case|"
+    r"however|but|and|or|nor|so|yet|still|otherwise|therefore|thus|hence|instead|moreover|furthermore|also|additionally|in addition|similarly|"
+    r"except(?:ions?)?|excluding|unless|only|provided|if (?:so|not))\b|"
+    r"[该其它他她此这那](?![他它])|上述|以上|前者|后者|但|不过|然而|而|并且|且|否则|因此|所以|另外|此外|同时|对此|届时|除|仅|只有|例外|则)",
+    re.IGNORECASE,
+)
+_EXCEPTIONS = (
+    "except", "unless", "exclud", "exempt", "other than", "only if", "only when", "only for", "provided that", "as long as", "subject to",
+    "not apply", "n't apply", "not include", "not cover", "not valid", "not available", "not eligible",
+    "除外", "例外", "除非", "不适用", "不包括", "不包含", "不含", "不在此", "仅限", "只有", "前提",
+)  # fmt: skip
+"""Signs of an exception anywhere in a strip, in small letters; looked for one by one, which is quicker than a pattern."""
+
+_TAKES_BACK = re.compile(_PREFIX + r"(?:(?:but|however|otherwise|only|if not)\b|但|不过|然而|否则|除|仅)", re.IGNORECASE)
+_NEGATION = re.compile(r"\b(?:not|never|no|without|cannot)\b|n't\b|[不没无未勿非]", re.IGNORECASE)
+_RESTRICTION = re.compile(_NEGATION.pattern + r"|\b(?:if|when|until|must)\b|若|如果|必须|须", re.IGNORECASE)
+_DELIMITER = re.compile(r"[|\s:+=-]+")
+_STOPS = "。！？｡!?….；;:："
+_LINE_BREAK = re.compile(r"[\n\r]")
+
+
+class WordRefiner:
+    """A refiner that picks strips by the words they share with the question; needs no model.
+
+    Args:
+        max_strips: How many strips are picked of one passage, at least 1; neighbours that must come along are not counted.
+    """
+
+    def __init__(self, max_strips: int = 3) -> None:
+        if max_strips < 1:
+            msg = f"`max_strips` must be at least 1, got {max_strips!r}"
+            raise ConfigError(msg)
+        self._max_strips = max_strips
+
+    def refine(self, question: str, passages: Sequence[Passage]) -> tuple[tuple[Strip, ...], ...]:
+        """One tuple of strips a passage, in document order; empty where no word agrees."""
+        return select(question, [passage.text for passage in passages], max_strips=self._max_strips)
+
+
+def select(question: str, texts: Sequence[str], *, max_strips: int) -> tuple[tuple[Strip, ...], ...]:
+    """Pick the strips of each text that bear on the question.
+
+    A strip's score is the sum of its question terms' inverse frequencies over all strips given; numbers and names weigh more, very long strips less.
+    Each text yields its best strips and what they need beside them: the sentence that a pronoun points to, the exception that follows a rule, the line
+    that announces a list, a table's header, the heading above.
+
+    Args:
+        question: The user's words.
+        texts: The passages of one turn.
+        max_strips: How many strips are picked of one text, at least 1.
+
+    Returns:
+        One tuple a text, in document order, each strip verbatim. An empty one means that no word agreed, which says nothing about relevance: a Chinese
+        question shares no word with an English text. Ties go to the earlier strip.
+    """
+    pages = [_Page.of(text) for text in texts]
+    return tuple(page.keep(scores, max_strips) for page, scores in zip(pages, _score(question, pages), strict=True))
+
+
+def _score(question: str, pages: Sequence["_Page"]) -> list[list[float]]:
+    """A score of at least 0 for each strip of each page."""
+    wanted = frozenset(terms(question))
+    names = frozenset(terms(" ".join(_NAME.findall(question))))
+    find = finder(wanted)
+    found = [[find(strip) for strip in page.strips] for page in pages]
+    frequency: Counter[str] = Counter()
+    for shared in filter(None, chain.from_iterable(found)):
+        frequency.update(shared)
+    count = sum(map(len, found))
+    long = 2 * sum(len(page.text) for page in pages) / max(count, 1)
+    weight = {
+        term: log(1 + (count - n + 0.5) / (n + 0.5)) * (PRECISE if term in names or any(map(str.isdigit, term)) else 1.0)
+        for term, n in frequency.items()
+    }
+
+    def score(strip: str, shared: set[str]) -> float:
+        # Exact summing, so that the order of a set can't decide a tie.
+        return fsum(weight[term] for term in shared) / max(1.0, len(strip) / long)
+
+    return [
+        [score(strip, shared) if shared else 0.0 for strip, shared in zip(page.strips, shares, strict=True)]
+        for page, shares in zip(pages, found, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A text with its strips, which knows what stands beside what."""
+
+    text: str
+    pieces: Sequence[Piece]
+    strips: Sequence[str]
+
+    @classmethod
+    def of(cls, text: str) -> "_Page":
+        cut = pieces(text)
+        return cls(text, cut, [text[start:end] for start, end, _ in cut])
+
+    def keep(self, scores: Sequence[float], max_strips: int) -> tuple[Strip, ...]:
+        """The best strips with their company; empty if all scores are 0."""
+        ranked = sorted((i for i, score in enumerate(scores) if score > 0), key=lambda i: -scores[i])
+        kept: set[int] = set()
+        picked: list[int] = []
+        for i in ranked:
+            if len(picked) == max_strips:
+                break
+            if i not in kept:
+                picked.append(i)
+                kept.update(self._leaned_on(i))
+        for i in picked:
+            self._open(i, kept)
+        self._restrict(kept, scores)
+        return tuple(Strip(self.strips[i], self.pieces[i].start, self.pieces[i].end) for i in sorted(kept))
+
+    def _leaned_on(self, i: int) -> set[int]:
+        """A strip and all that it needs to be understood."""
+        needed, fresh = {i}, [i]
+        for _ in range(MAX_BACK):
+            fresh = [j for k in fresh for j in self._needs(k) if j not in needed]
+            needed.update(fresh)
+        return needed
+
+    def _needs(self, i: int) -> Iterator[int]:
+        """The strips without which strip `i` alone would mislead."""
+        kind = self.pieces[i].kind
+        if kind == "row":
+            top = i
+            while top > 0 and self.pieces[top - 1].kind == "row":
+                top -= 1
+            yield top
+            if top + 1 < i and _DELIMITER.fullmatch(self.strips[top + 1]):
+                yield top + 1
+        elif kind == "item":
+            above = i - 1
+            while above >= 0 and self.pieces[above].kind == "item" and self._indent(above) >= self._indent(i):
+                above -= 1
+            if above >= 0 and (above == i - 1 or self._announces(above) or self._gap(above + 1).count("\n") < 2):
+                yield above
+        if i and (
+            self.pieces[i - 1].kind == "heading" or self._announces(i - 1) or self._breaks_off(i - 1) or _LEANS.match(self.strips[i])
+        ):
+            yield i - 1
+        if self._breaks_off(i):
+            yield i + 1
+
+    def _open(self, i: int, kept: set[int]) -> None:
+        """Keep what strip `i` announces, unless some of it is kept already: list items, table rows, the text under a heading, an answer."""
+        end = i + 1
+        if end == len(self.pieces):
+            return
+        kind, below = self.pieces[i].kind, self.pieces[end].kind
+        is_header = kind == below == "row" and (i == 0 or self.pieces[i - 1].kind != "row")
+        if is_header or (self._announces(i) and below == "item"):
+            while end < len(self.pieces) and end - i <= MAX_OPENED and self.pieces[end].kind == below:
+                end += 1
+        elif kind == "heading" or self._announces(i) or last_sign(self.strips[i]) in "?？":
+            end += 1
+            while end < len(self.pieces) and self.pieces[end - 1].kind == "heading":
+                end += 1
+        opened = range(i + 1, end)
+        if kept.isdisjoint(opened):
+            kept.update(opened)
+
+    def _restrict(self, kept: set[int], scores: Sequence[float]) -> None:
+        """Keep what takes something back from a kept strip, directly after it or after strips that refer to it."""
+        between: list[int] | None = None
+        for i in range(1, len(self.strips)):
+            if i - 1 in kept:
+                between = []
+            if between is None or i in kept:
+                continue
+            if self._restricts(i, scores[i]):
+                kept.update(between, (i,))
+                self._open(i, kept)
+            elif len(between) < MAX_BACK and _LEANS.match(self.strips[i]):
+                between.append(i)
+            else:
+                between = None
+
+    def _restricts(self, i: int, score: float) -> bool:
+        """Whether strip `i` changes what the one before it says: an exception, or a negation, a condition or a continuation on the same matter."""
+        strip = self.strips[i]
+        if self.pieces[i].kind not in ("prose", "item"):
+            return False
+        if any(map(strip.lower().__contains__, _EXCEPTIONS)) or _TAKES_BACK.match(strip):
+            return True
+        leans = _LEANS.match(strip) is not None
+        if score > 0:
+            return leans or _RESTRICTION.search(strip) is not None
+        return leans and _NEGATION.search(strip) is not None
+
+    def _announces(self, i: int) -> bool:
+        return last_sign(self.strips[i]) in ":："
+
+    def _breaks_off(self, i: int) -> bool:
+        """Whether strip `i` is the beginning of a sentence too long for one strip."""
+        return i + 1 < len(self.pieces) and last_sign(self.strips[i]) not in _STOPS and not _LINE_BREAK.search(self._gap(i + 1))
+
+    def _gap(self, i: int) -> str:
+        """What stands between strip `i` and the one before it."""
+        return self.text[self.pieces[i - 1].end : self.pieces[i].start]
+
+    def _indent(self, i: int) -> int:
+        start = self.pieces[i].start
+        return start - self.text.rfind("\n", 0, start)
