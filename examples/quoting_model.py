@@ -15,7 +15,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 
 BLOCK = re.compile(r"<crag_sources>\n(.*?)\n</crag_sources>\s*", re.DOTALL)
 HEADER = re.compile(r"^\[(\d+)\] (knowledge|web)( \(unverified\))?: ?(.*)$", re.MULTILINE)
-SENTENCE = re.compile(r".+?(?:[。！？]+|[.!?]+(?=\s)|\n|$)\s*", re.DOTALL)
+SENTENCE = re.compile(r".+?(?:[。！？；]+|[.!?]+(?=\s)|\n|$)\s*", re.DOTALL)
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 PHRASES = {
@@ -43,7 +43,7 @@ class QuotingChatModel(BaseChatModel):
         sentences: How many sentences of a source it quotes.
     """
 
-    sentences: int = 2
+    sentences: int = 3
 
     @property
     def _llm_type(self) -> str:

@@ -168,6 +168,7 @@ def test_ids_come_back_in_order_even_for_repeated_content(file_store):
 
     assert ids[0] == ids[2] != ids[1]
     assert set(stored(file_store)) == set(ids)
+    assert file_store.embeddings.batches == [2]
 
 
 def test_nothing_in_gives_nothing_back(file_store):
@@ -234,7 +235,10 @@ def test_a_write_that_fails_is_ours_and_shows_no_row(store, form, broken, caplog
         FORMS[form](store, documents, agent_id=MARKER)
     captured = capfd.readouterr()
     assert MARKER not in f"{caught.value!r}{caplog.text}{captured.out}{captured.err}"
-    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
+    errors = [record.message for record in caplog.records if record.name.startswith("pymilvus") and record.levelno >= logging.ERROR]
+    assert errors
+    assert all("withheld" in message for message in errors)
 
 
 def test_unknown_keywords_are_refused_before_a_typo_decides_the_tenant(file_store):

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from uuid import uuid4
 
 import pytest
@@ -145,11 +146,46 @@ def test_a_collection_made_by_others_is_refused_and_left_alone(lite_uri):  # noq
 
 
 def test_threads_that_open_one_new_file_at_once_share_it(lite_uri):  # noqa: F811
+    together = Barrier(8)
+
+    def open_it(_):
+        together.wait(timeout=10)
+        return open_knowledge(lite_uri, WordEmbeddings())
+
     with ThreadPoolExecutor(8) as pool:
-        stores = list(pool.map(lambda _: open_knowledge(lite_uri, WordEmbeddings()), range(8)))
+        stores = list(pool.map(open_it, range(8)))
 
     ids = [store.add_texts([f"text {n}"], agent_id="a")[0] for n, store in enumerate(stores)]
     assert len({d.id for d in stores[0].similarity_search("text", k=8)} & set(ids)) == 8
+
+
+def test_processes_that_open_one_new_collection_at_once_share_it(lite_server_uri, name):  # noqa: F811
+    script = textwrap.dedent(
+        """
+        import sys
+        from crag_middleware.knowledge.open import open_knowledge
+        from tests.support.milvus import WordEmbeddings
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for n in range(3):
+            open_knowledge(sys.argv[1], WordEmbeddings(), collection=f"{sys.argv[2]}_{n}").add_texts([sys.argv[3]], agent_id="a")
+        """
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script, lite_server_uri, name]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": Path(__file__).parent.parent}
+    processes = [subprocess.Popen([*command, f"text {n}"], **pipes) for n in range(3)]
+    for process in processes:
+        process.stdout.readline()
+    for process in processes:
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+
+    ends = [(process.communicate(timeout=60), process.returncode) for process in processes]
+
+    assert [code for _, code in ends] == [0, 0, 0], ends
+    for n in range(3):
+        store = open_knowledge(lite_server_uri, WordEmbeddings(), collection=f"{name}_{n}")
+        assert {d.page_content for d in store.similarity_search("text")} == {"text 0", "text 1", "text 2"}
 
 
 def test_a_released_collection_is_loaded_again(uri, name):
@@ -195,7 +231,7 @@ def test_an_unreachable_server_is_an_error_without_its_password(caplog):
         open_knowledge("http://root:hunter2@127.0.0.1:9", WordEmbeddings(), timeout_s=0.3)
 
     assert "hunter2" not in str(caught.value) + caplog.text
-    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize("uri", ["", "knowledge", "ftp://host", "http://", None, 5])

@@ -17,7 +17,7 @@ PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().
 WITHOUT_VENV = f"""#!/bin/sh
 case "$*" in
     *ensurepip*|"-m venv"*|"-m virtualenv"*) echo "The virtual environment was not created"; exit 1 ;;
-    *) exec {sys.executable} "$@" ;;
+    *) exec "{sys.executable}" "$@" ;;
 esac
 """
 TOO_OLD = """#!/bin/sh
@@ -77,7 +77,7 @@ def test_an_environment_that_works_is_kept(tmp_path: Path) -> None:
     python.parent.mkdir(parents=True)
     python.symlink_to("/bin/true")
 
-    result = make_venv(tmp_path, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    result = make_venv(tmp_path, f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
 
     assert (result.returncode, result.stdout, python.is_symlink()) == (0, "", True)
 

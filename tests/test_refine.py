@@ -96,6 +96,12 @@ def test_chain_of_referring_sentences_is_followed_a_few_steps_only():
     assert kept("staff?", text) == ["It grew.", "It grew.", "It grew.", "It has 40 staff."]
 
 
+def test_page_of_continuations_is_not_kept_whole():
+    text = "The office is in Lima. " + "It has staff. " * 20
+
+    assert kept("Lima staff?", text, max_strips=1) == ["The office is in Lima.", "It has staff."]
+
+
 def test_list_item_brings_its_lead_in_line():
     """C083"""
     text = "Hello there.\nLimits:\n- free: 5 calls\n- pro: 500 calls\n1. Sign in\n2. Pay"

@@ -395,3 +395,4 @@ def test_a_token_counter_of_ones_own_bounds_the_block(how):
 
     assert receipt["tokens"] <= 900
     assert receipt["sources"]
+    assert "cut_to_budget" in receipt["notes"]

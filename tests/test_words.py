@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crag_middleware.stages.words import finder, language, numbers, terms
+from crag_middleware.stages.numbers import numbers
+from crag_middleware.stages.words import finder, language, terms
 
 
 @pytest.mark.parametrize(

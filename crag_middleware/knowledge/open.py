@@ -4,7 +4,8 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import jieba  # type: ignore[import-untyped]  # jieba ships no types
@@ -22,6 +23,9 @@ Consistency = Literal["Strong", "Session", "Bounded", "Eventually"]
 """How soon a search sees what was written, see docs/knowledge.md."""
 
 COLLECTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+
+SETTLING_S = (0.1, 0.3, 1.0)
+"""Waits between attempts: Milvus refuses to make what another process is making in the same moment."""
 
 _opening = threading.Lock()
 """Two threads that open one Milvus Lite file at the same time would lock each other out of it."""
@@ -61,30 +65,27 @@ def open_knowledge(
     _check_choices(collection, language, consistency_level)
     name = embedding_name or name_of(embeddings)
     dimension = _dimension(embeddings)
+
+    def attempt(client: Any) -> KnowledgeStore:
+        if not client.has_collection(collection):
+            _create(client, collection, notes(name, dimension, "zh" if language == "auto" else language), consistency_level, timeout_s)
+        kept = client.describe_collection(collection).get("properties") or {}
+        _check_notes(collection, kept, notes(name, dimension, kept.get("crag.language", "") if language == "auto" else language))
+        if kept["crag.language"] == "zh":
+            _warm_jieba()
+        return KnowledgeStore(
+            embeddings, connection, collection=collection, dimension=dimension, consistency_level=consistency_level, timeout_s=timeout_s
+        )
+
     with _opening, redacted_logs():
         try:
-            client = MilvusClient(**connection)
-            if not client.has_collection(collection):
-                _create(client, collection, notes(name, dimension, "zh" if language == "auto" else language), consistency_level, timeout_s)
-            kept = client.describe_collection(collection).get("properties") or {}
-            _check_notes(collection, kept, notes(name, dimension, kept.get("crag.language", "") if language == "auto" else language))
-            store = KnowledgeStore(
-                embeddings,
-                connection,
-                collection=collection,
-                dimension=dimension,
-                consistency_level=consistency_level,
-                timeout_s=timeout_s,
-            )
+            return _patiently(attempt, MilvusClient(**connection))
         except (MilvusException, RpcError) as error:
             reason, what = diagnosis(error)
             hint = "only one process at a time may hold a file" if _is_file(connection["uri"]) else "check address, token, database and TLS"
             msg = f"the knowledge could not be opened: {what}; {hint}"
             # The error may quote an address with a password in it.
             raise ConfigError(msg, reason=reason) from None
-        if kept["crag.language"] == "zh":
-            _warm_jieba()
-    return store
 
 
 def connection_arguments(
@@ -158,14 +159,19 @@ def _create(client: Any, collection: str, kept: dict[str, str], consistency_leve
     for field, index in INDEXES.items():
         indexes.add_index(field, **index)
     schema = collection_schema(int(kept["crag.embedding_dimension"]), kept["crag.language"])
-    try:
-        client.create_collection(collection, schema=schema, properties=kept, consistency_level=consistency_level, timeout=timeout_s)
-        # Loading waits for the indexes; waiting here, too, would poll for half a second at each.
-        client.create_index(collection, indexes, timeout=timeout_s, sync=False)
-    except MilvusException:
-        # Another process may have made it in between; an index it still lacks is made when the store is built.
-        if not client.has_collection(collection):
-            raise
+    client.create_collection(collection, schema=schema, properties=kept, consistency_level=consistency_level, timeout=timeout_s)
+    # Loading waits for the indexes; waiting here, too, would poll for half a second at each.
+    client.create_index(collection, indexes, timeout=timeout_s, sync=False)
+
+
+def _patiently(attempt: Callable[[Any], KnowledgeStore], client: Any) -> KnowledgeStore:
+    """What the attempt returns in the end: an index it finds missing is made by the store, a half-made collection is waited for."""
+    for wait_s in SETTLING_S:
+        try:
+            return attempt(client)
+        except MilvusException:
+            time.sleep(wait_s)
+    return attempt(client)
 
 
 def _check_notes(collection: str, kept: Mapping[str, str], wanted: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """From kept strips to the block that the model reads: numbered, fenced, within the token budget."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,8 +76,8 @@ def assemble(
         status: The turn's status; `retrieval_failed` adds its note to the rules.
         language: Language of rules and notes.
         first: The first citation number.
-        budget: The block never has more tokens than this. Strips are left out whole, from the end of the last passage that does not fit,
-            and after it every passage: the lowest-ranked go first.
+        budget: The block never has more tokens than this. Strips are left out whole: first those too large on their own, then from the end, so
+            that the lowest-ranked go first.
         count_tokens: Counts the tokens of a text.
 
     Returns:
@@ -85,22 +86,27 @@ def assemble(
     head = RULES[language]
     if status == "retrieval_failed":
         head = f"{NOTES[status][language]}\n{head}"
-    low, high = 0, sum(len(item.strips) for item in kept)
-    best: Block | None = None
-    while low < high:  # all of it fits most of the time; else bisect, since counting tokens may be slow
-        middle = high if best is None and low == 0 else (low + high + 1) // 2
-        sources = _take(kept, middle, first)
+
+    def prefix(items: Sequence[Kept], strips: int) -> Block:
+        sources = _take(items, strips, first)
         text = _render(head, sources)
-        tokens = count_tokens(text)
-        if tokens <= budget:
-            low, best = middle, Block(text, tokens, sources)
-        else:
-            high = middle - 1
-    if best is None:
-        failed: Status = "retrieval_failed" if status == "retrieval_failed" else "no_evidence"
-        text = f"<{FENCE}>\n{NOTES[failed][language]}\n</{FENCE}>"
-        return Block(text, count_tokens(text))
-    return best
+        return Block(text, count_tokens(text), sources)
+
+    block = prefix(kept, _count(kept))
+    if block.tokens > budget:
+        small = [Kept(k.graded, tuple(s for s in k.strips if prefix([Kept(k.graded, (s,))], 1).tokens <= budget)) for k in kept]
+        small = [k for k in small if k.strips]
+        most = bisect_right(range(1, _count(small) + 1), budget, key=lambda strips: prefix(small, strips).tokens)
+        block = prefix(small, most)
+    if block.sources:
+        return block
+    failed: Status = "retrieval_failed" if status == "retrieval_failed" else "no_evidence"
+    text = f"<{FENCE}>\n{NOTES[failed][language]}\n</{FENCE}>"
+    return Block(text, count_tokens(text))
+
+
+def _count(kept: Sequence[Kept]) -> int:
+    return sum(len(item.strips) for item in kept)
 
 
 def _take(kept: Sequence[Kept], strips: int, first: int) -> tuple[Source, ...]:

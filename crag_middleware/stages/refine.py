@@ -16,7 +16,7 @@ MAX_BACK = 3
 """How many strips back, or on, a reference from sentence to sentence is followed."""
 
 MAX_OPENED = 8
-"""How many list items or table rows come along with the line that announces them."""
+"""How many list items, table rows or headings come along with the line that announces them."""
 
 PRECISE = 1.5
 """Weight of a number or a name of the question against another word."""
@@ -35,7 +35,7 @@ _EXCEPTIONS = (
     "except", "unless", "exclud", "exempt", "other than", "only if", "only when", "only for", "provided that", "as long as", "subject to",
     "not apply", "n't apply", "not include", "not cover", "not valid", "not available", "not eligible",
     "除外", "例外", "除非", "不适用", "不包括", "不包含", "不含", "不在此", "仅限", "只有", "前提",
-)  # fmt: skip
+)  # fmt: skip  # one group a line
 """Signs of an exception anywhere in a strip, in small letters; looked for one by one, which is quicker than a pattern."""
 
 _TAKES_BACK = re.compile(_PREFIX + r"(?:(?:but|however|otherwise|only|if not)\b|但|不过|然而|否则|除|仅)", re.IGNORECASE)
@@ -182,7 +182,7 @@ class _Page:
                 end += 1
         elif kind == "heading" or self._announces(i) or last_sign(self.strips[i]) in "?？":
             end += 1
-            while end < len(self.pieces) and self.pieces[end - 1].kind == "heading":
+            while end < len(self.pieces) and end - i <= MAX_OPENED and self.pieces[end - 1].kind == "heading":
                 end += 1
         opened = range(i + 1, end)
         if kept.isdisjoint(opened):
@@ -190,13 +190,15 @@ class _Page:
 
     def _restrict(self, kept: set[int], scores: Sequence[float]) -> None:
         """Keep what takes something back from a kept strip, directly after it or after strips that refer to it."""
+        before = frozenset(kept)
         between: list[int] | None = None
         for i in range(1, len(self.strips)):
             if i - 1 in kept:
                 between = []
             if between is None or i in kept:
                 continue
-            if self._restricts(i, scores[i]):
+            # Exceptions may follow exceptions; a mere continuation may not follow another, or a page of them would be kept whole.
+            if self._restricts(i, scores[i] if i - 1 in before else 0.0):
                 kept.update(between, (i,))
                 self._open(i, kept)
             elif len(between) < MAX_BACK and _LEANS.match(self.strips[i]):

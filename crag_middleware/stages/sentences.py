@@ -54,7 +54,12 @@ _SHUT = rf"[{re.escape(_CLOSERS)}]*+(?:\[\d{{1,3}}\])*+"
 
 _SHUT_END = re.compile(rf"(?:[{re.escape(_CLOSERS)}]|\[\d{{1,3}}\])+\Z")
 _TAIL_CHARS = 16
-_STOP = re.compile(rf"[.!?…。！？｡]++({_SHUT})\s*+")
+_STOP = re.compile(rf"[.!?…。！？｡](?<![.!?…。！？｡][.!?…。！？｡])[.!?…。！？｡]*+(?:(?<=[。！？｡])|(?={_SHUT}(?:[^!-~]|\Z)))({_SHUT})\s*+")
+"""A run of stops; a Latin one only where no visible ASCII sign follows, as it does inside a number, an address, a name.
+
+The look back keeps the search from starting again inside a run, which would take quadratic time.
+"""
+
 _HAN_STOPS = frozenset("。！？｡")
 _HAN_START = re.compile(f"[{_HAN}{_HAN_OPENERS}]")
 _BREAK = re.compile(r".*(?:[，、；：,;:](?!\d)|\s)", re.DOTALL)
@@ -121,7 +126,10 @@ def pieces(text: str) -> list[Piece]:
 
 def last_sign(strip: str) -> str:
     """The sign a strip ends with, closing quotes, brackets and footnote marks aside; a space if there is nothing else."""
-    return _SHUT_END.sub("", strip[-_TAIL_CHARS:])[-1:] or " "
+    sign = strip[-1:]
+    if sign in _CLOSERS:
+        sign = _SHUT_END.sub("", strip[-_TAIL_CHARS:])[-1:]
+    return sign or " "
 
 
 def _blocks(text: str) -> Iterator[Piece]:
@@ -186,11 +194,11 @@ def _sentences(text: str, block: Piece) -> list[Piece]:
             break
         shut, after = stop.span(1)
         first = text[following]
-        if text[shut - 1] in _HAN_STOPS or text[at] in _HAN_STOPS:
+        if text[shut - 1] in _HAN_STOPS:
             if after > shut and first in "，、；：,;:":
                 continue
         elif after == following and not _HAN_START.match(first):
-            continue  # Inside a number, an address, a name.
+            continue
         elif text[at:shut] == ".":
             if not _ends(text, start, at, following):
                 continue
@@ -198,7 +206,11 @@ def _sentences(text: str, block: Piece) -> list[Piece]:
             continue
         if shut < after == following and (opening := _opening(text, start, shut, after)) is not None:
             after = following = opening
-        found.extend(_parts(text, Piece(start, after, kind)) if after - start > MAX_CLAUSES else (Piece(start, after, kind),))
+        length = after - start
+        if length <= MAX_CLAUSES or (length <= MAX_SENTENCE and text.find("；", start, after) < 0):
+            found.append(Piece(start, after, kind))
+        else:
+            found.extend(_parts(text, Piece(start, after, kind)))
         start = following
     found.extend(_parts(text, Piece(start, end, kind)))
     return found

@@ -1,13 +1,10 @@
-"""What two texts have in common, told by their words: terms, numbers, language. English, Chinese, and both in one sentence."""
+"""The words of a text that tell what it is about, and its language: English, Chinese, and both in one sentence."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator
 
-from crag_middleware.stages.numbers import numbers
 from crag_middleware.types import Language
-
-__all__ = ["finder", "language", "numbers", "terms"]
 
 MAX_REMEMBERED = 1 << 15
 """How many words' terms are kept in memory."""
@@ -19,6 +16,9 @@ _LETTERS = rf"[^\W_{_HAN}]{{1,64}}"
 _WORD = re.compile(rf"{_LETTERS}(?:(?:[.．@'’]|_+|(?<=\d)[-/:](?=\d)|(?<=\d),(?=\d{{3}}\b)){_LETTERS}){{0,15}}(?:\+\+|#)?")
 _ASCII_WORD = re.compile(_WORD.pattern.replace(_LETTERS, "[a-zA-Z0-9]{1,64}"))
 _HAN_RUN = re.compile(rf"[{_HAN}]+")
+
+_COMPATIBLE = re.compile(rf"[^\x00-\x7f\u2010-\u2027\u3000-\u303f{_HAN}\uff01-\uff0f\uff1a-\uff20]")
+"""Signs whose compatibility form may be a letter or digit, such as those of full width."""
 
 _STOP_WORDS = frozenset(
     """
@@ -64,12 +64,10 @@ def finder(wanted: Collection[str]) -> Callable[[str], set[str]]:
     heads = tuple(map(_head, latin))
 
     def find(text: str) -> set[str]:
-        found = {term for term in han if term in text}
-        if latin:
-            plain = text.isascii() or unicodedata.is_normalized("NFKC", text)
-            # Most strips share no word with the question; a look for substrings spares those the words' taking apart.
-            if not plain or any(map(text.casefold().__contains__, heads)):
-                found.update(latin.intersection(_latin_terms(text)))
+        found = set(filter(text.__contains__, han))
+        # Most strips share no word with the question; a look for substrings spares those the words' taking apart.
+        if any(map(text.casefold().__contains__, heads)) or (heads and not text.isascii() and _COMPATIBLE.search(text)):
+            found.update(latin.intersection(_latin_terms(text)))
         return found
 
     return find
