@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 RUN := $(VENV)/bin/python
-PIP := $(RUN) -m pip --disable-pip-version-check --quiet
-# Build environments (jieba has no wheel) are pinned through the variables: old pips read the first, new ones the second.
+PIP := $(RUN) -m pip --disable-pip-version-check --quiet --quiet
+# Twice quiet: errors only. Build environments (jieba has no wheel) are pinned through the variables: old pips read the first, new ones the second.
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(PIP) install --progress-bar off
 ARGS ?=
 

@@ -7,9 +7,11 @@
     ├── GradingError     the evaluator gave no usable grades
     ├── WebSearchError   the web could not be searched
     ├── RewriteError     the rewriter gave no usable query
-    └── RefineError      the refiner gave no usable strips
+    ├── RefineError      the refiner gave no usable strips
+    └── IngestError      documents could not be embedded or written
 
-Only `ConfigError` and `TenantError` leave a running agent; the others are caught by the plan, named in the receipt and answered with what is left.
+Only `ConfigError` and `TenantError` leave a running agent. The others of a turn are caught by the plan, named in the receipt and answered with what
+is left; `IngestError` goes to whoever fills a collection.
 No message here may hold a tenant id, a passage or a question.
 """
 
@@ -59,3 +61,7 @@ class RewriteError(CRAGError):
 
 class RefineError(CRAGError):
     """The refiner failed or returned strips that are not in the passage."""
+
+
+class IngestError(CRAGError):
+    """Documents could not be embedded or written."""

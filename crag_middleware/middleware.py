@@ -11,13 +11,12 @@ from typing import Annotated, Any, NotRequired
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, TracePolicy, omit_payload
 from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
 from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
-from langchain_core.language_models import BaseChatModel
 from langchain_core.retrievers import BaseRetriever
 from langchain_milvus import Milvus
 from langgraph.channels import UntrackedValue
 from langgraph.runtime import Runtime
 
-from crag_middleware.adapters.given import as_evaluator, as_rewriter, thresholds_of
+from crag_middleware.adapters.given import ChatModel, as_evaluator, as_rewriter, thresholds_of
 from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.messages import inject, read_question
 from crag_middleware.drive import World, arun, run
@@ -84,9 +83,9 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         vector_store: Milvus | BaseRetriever | Retriever | AsyncRetriever,
         agent_id: str | Callable[[Runtime[Any]], str] | None = None,
         *,
-        evaluator: Evaluator | AsyncEvaluator | BaseChatModel | str | None = None,
+        evaluator: Evaluator | AsyncEvaluator | ChatModel | str | None = None,
         web_search: WebSearch | AsyncWebSearch | None = None,
-        rewriter: Rewriter | AsyncRewriter | BaseChatModel | str | None = None,
+        rewriter: Rewriter | AsyncRewriter | ChatModel | str | None = None,
         refiner: Refiner | AsyncRefiner | None = None,
         settings: CRAGSettings | None = None,
         name: str | None = None,

@@ -272,9 +272,12 @@ async def test_a_reply_that_ran_into_the_limit_keeps_its_complete_grades(server:
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"), [(401, "unauthorized"), (403, "unauthorized"), (402, "quota"), (429, "rate_limited"), (500, "unavailable"), (503, "unavailable")]
+    ("status", "reason"),
+    [(401, "unauthorized"), (403, "unauthorized"), (402, "quota"), (429, "rate_limited"), (500, "unavailable"), (503, "unavailable")],
 )
-async def test_a_real_failure_is_told_at_once_and_not_tried_on_the_next_rung_c051(server: ChatServer, grade: Grader, status: int, reason: str) -> None:
+async def test_a_real_failure_is_told_at_once_and_not_tried_on_the_next_rung_c051(
+    server: ChatServer, grade: Grader, status: int, reason: str
+) -> None:
     server.mood.status = status
 
     with pytest.raises(GradingError) as caught:
@@ -305,7 +308,9 @@ async def test_a_slow_server_runs_into_the_deadline(server: ChatServer, grade: G
     assert caught.value.reason == "timeout"
 
 
-@pytest.mark.parametrize(("error", "reason"), [(TimeoutError(), "timeout"), (ConnectionError(), "unavailable"), (RuntimeError("secret"), "failed")])
+@pytest.mark.parametrize(
+    ("error", "reason"), [(TimeoutError(), "timeout"), (ConnectionError(), "unavailable"), (RuntimeError("secret"), "failed")]
+)
 async def test_a_failure_of_any_other_client_has_a_reason_and_no_private_text(grade: Grader, error: Exception, reason: str) -> None:
     with pytest.raises(GradingError) as caught:
         await grade(ChatModelEvaluator(ScriptedModel(script=[error])))
@@ -333,8 +338,7 @@ async def test_control_flow_of_the_framework_passes_through(grade: Grader) -> No
 async def test_cancellation_passes_through(server: ChatServer) -> None:
     server.mood.hold.clear()
     task = asyncio.create_task(ChatModelEvaluator(server.model()).agrade(QUESTION, PASSAGES, timeout_s=10))
-    while not server.requests:
-        await asyncio.sleep(0.005)
+    await asyncio.to_thread(server.arrived.wait, 5)
 
     task.cancel()
 
@@ -357,7 +361,9 @@ async def test_many_passages_are_split_under_a_cap_on_parallel_calls_c049(server
     assert server.peak <= PARALLEL_CALLS
 
 
-async def test_a_failed_call_among_several_leaves_its_passages_ungraded_and_is_logged_c049(grade: Grader, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_call_among_several_leaves_its_passages_ungraded_and_is_logged_c049(
+    grade: Grader, caplog: pytest.LogCaptureFixture
+) -> None:
     def answer(prompt: str) -> str:
         if "poison" in prompt:
             raise TimeoutError
@@ -514,7 +520,8 @@ async def test_the_rewriter_sees_one_system_and_one_human_text_and_nothing_else_
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"), [("", "empty"), ("first", "repeated"), ("x" * 1001, "invalid_reply"), (TimeoutError(), "timeout"), (RuntimeError(), "failed")]
+    ("reply", "reason"),
+    [("", "empty"), ("first", "repeated"), ("x" * 1001, "invalid_reply"), (TimeoutError(), "timeout"), (RuntimeError(), "failed")],
 )
 async def test_a_rewriting_that_fails_says_why_c030(rewrite: Callable[..., Awaitable[str]], reply: Any, reason: str) -> None:
     with pytest.raises(RewriteError) as caught:
@@ -531,7 +538,9 @@ async def test_rewriting_asks_in_plain_text_without_thinking(server: ChatServer,
     assert server.requests[0]["thinking"] == {"type": "disabled"}
 
 
-async def test_rewriting_goes_on_without_provider_options_that_are_refused(server: ChatServer, rewrite: Callable[..., Awaitable[str]]) -> None:
+async def test_rewriting_goes_on_without_provider_options_that_are_refused(
+    server: ChatServer, rewrite: Callable[..., Awaitable[str]]
+) -> None:
     server.mood.replies, server.mood.refuses = ["other words"], frozenset({"thinking"})
     rewriter = ChatModelRewriter(server.model())
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
-from crag_middleware.errors import ConfigError, TenantError
+from crag_middleware.errors import ConfigError, IngestError, TenantError
 from crag_middleware.knowledge.open import open_knowledge
-from crag_middleware.knowledge.store import IngestError, KnowledgeStore
+from crag_middleware.knowledge.store import KnowledgeStore
 from crag_middleware.tenancy import quote
 from tests.support.milvus import TENANT, WordEmbeddings, lite_server_uri, lite_uri, make_collection  # noqa: F401, fixtures
 

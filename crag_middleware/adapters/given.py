@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
 
 from crag_middleware.adapters.chat_model import ChatModelEvaluator, ChatModelRewriter
 from crag_middleware.errors import ConfigError
@@ -10,14 +10,17 @@ from crag_middleware.ports import AsyncEvaluator, AsyncRewriter, Evaluator, Rewr
 from crag_middleware.settings import CHAT_THRESHOLDS
 from crag_middleware.types import Thresholds
 
+ChatModel = Runnable[Any, Any]
+"""A chat model, bare or with something bound around it (`with_retry`, `with_fallbacks`, `bind`)."""
 
-def as_evaluator(given: Evaluator | AsyncEvaluator | BaseChatModel | str | None) -> Evaluator | AsyncEvaluator:
+
+def as_evaluator(given: Evaluator | AsyncEvaluator | ChatModel | str | None) -> Evaluator | AsyncEvaluator:
     """The evaluator: itself, or one on the given chat model, or one on the default model.
 
     Raises:
         ConfigError: The default model has no key, or the object can't grade.
     """
-    if given is None or isinstance(given, str | BaseChatModel):
+    if given is None or isinstance(given, str | Runnable):
         return ChatModelEvaluator(given)
     if callable(getattr(given, "grade", None)) or callable(getattr(given, "agrade", None)):
         return given
@@ -25,14 +28,14 @@ def as_evaluator(given: Evaluator | AsyncEvaluator | BaseChatModel | str | None)
     raise ConfigError(msg)
 
 
-def as_rewriter(given: Rewriter | AsyncRewriter | BaseChatModel | str | None, evaluator: object) -> Rewriter | AsyncRewriter | None:
+def as_rewriter(given: Rewriter | AsyncRewriter | ChatModel | str | None, evaluator: object) -> Rewriter | AsyncRewriter | None:
     """The rewriter: itself, or one on the given chat model, or one on the evaluator's; None if the evaluator has none.
 
     Raises:
         ConfigError: The object can't rewrite.
     """
     model: Any = getattr(evaluator, "model", None) if given is None else given
-    if isinstance(model, str | BaseChatModel):
+    if isinstance(model, str | Runnable):
         return ChatModelRewriter(model)
     if given is None:
         return None

@@ -56,18 +56,20 @@ def internal_config(task: str) -> RunnableConfig:
     return merge_configs(ensure_config(), mark)
 
 
-def inner_options(model: ChatModel, *, timeout_s: float, max_tokens: int) -> dict[str, Any]:
-    """What an inner call passes besides messages: nothing, unless the model is known to understand it. The model itself stays untouched.
+def protocol_options(model: ChatModel, *, timeout_s: float) -> dict[str, Any]:
+    """What models that speak OpenAI's protocol understand: a deadline for the request, and no streaming. Nothing for others."""
+    return {"timeout": timeout_s, "stream": False} if _is_a(model, "BaseChatOpenAI") else {}
 
-    DeepSeek: no thinking, and a limit, since its JSON mode may write blanks without end. OpenAI's protocol: a deadline for each request, no streaming.
+
+def provider_options(model: ChatModel, *, max_tokens: int) -> dict[str, Any]:
+    """What the model's own provider understands, passed with a call so that the model itself stays untouched.
+
+    DeepSeek: no thinking, and a limit, since its JSON mode may write blanks without end. Nothing for others.
     """
-    options: dict[str, Any] = {}
-    if _is_a(model, "BaseChatOpenAI"):
-        options |= {"timeout": timeout_s, "stream": False}
-    if _is_a(model, "ChatDeepSeek"):
-        own: Mapping[str, Any] = getattr(_bare(model), "extra_body", None) or {}
-        options |= {"extra_body": {**own, "thinking": {"type": "disabled"}}, "max_tokens": max_tokens}
-    return options
+    if not _is_a(model, "ChatDeepSeek"):
+        return {}
+    own: Mapping[str, Any] = getattr(_bare(model), "extra_body", None) or {}
+    return {"extra_body": {**own, "thinking": {"type": "disabled"}}, "max_tokens": max_tokens}
 
 
 async def ainvoke(model: ChatModel, messages: list[BaseMessage], config: RunnableConfig, options: Mapping[str, Any]) -> Any:

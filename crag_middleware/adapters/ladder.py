@@ -10,7 +10,16 @@ from typing import Any
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langgraph.errors import GraphBubbleUp
 
-from crag_middleware.adapters.inner_model import ChatModel, ainvoke, failed, inner_options, internal_config, is_refusal, profile
+from crag_middleware.adapters.inner_model import (
+    ChatModel,
+    ainvoke,
+    failed,
+    internal_config,
+    is_refusal,
+    profile,
+    protocol_options,
+    provider_options,
+)
 from crag_middleware.errors import CRAGError
 
 logger = logging.getLogger(__name__)
@@ -30,7 +39,7 @@ class _Rung:
 
 
 class Ladder:
-    """Asks one chat model: held to a JSON schema, else in JSON mode, else in plain words, else without any option at all.
+    """Asks one chat model: held to a JSON schema, else in JSON mode, else in plain words, else without the options of its provider either.
 
     No rung forces a tool call, since thinking models refuse that. A rung that the model refuses is left out from then on, once a lower one has worked;
     so an instance belongs to one model. Safe to use from several threads and event loops.
@@ -49,7 +58,7 @@ class Ladder:
         if schema is not None and profile(model).get("structured_output", True):
             held = {"type": "json_schema", "json_schema": {"name": f"crag_{task}", "strict": True, "schema": dict(schema)}}
             rungs.insert(0, _Rung("json_schema", {"response_format": held}))
-        if inner_options(model, timeout_s=1, max_tokens=1):
+        if provider_options(model, max_tokens=1):
             rungs.append(_Rung("bare", {}, plain=True, bare=True))
         self._model = model
         self._task = task
@@ -109,9 +118,9 @@ class Ladder:
             if left <= 0:
                 msg = f"the chat model took too long to {self._task}"
                 raise self._error(msg, reason="timeout")
-            options = {} if rung.bare else inner_options(self._model, timeout_s=left, max_tokens=max_tokens)
+            provider = {} if rung.bare else provider_options(self._model, max_tokens=max_tokens)
             try:
-                text = yield {**options, **rung.adds}
+                text = yield {**protocol_options(self._model, timeout_s=left), **provider, **rung.adds}
             except Exception as error:
                 broken_off = _broken_off(error)
                 if broken_off is None and is_refusal(error) and rungs:

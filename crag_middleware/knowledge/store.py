@@ -18,7 +18,7 @@ from pymilvus import MilvusException  # type: ignore[import-untyped]  # pymilvus
 from crag_middleware.adapters.milvus_clients import LoopClients
 from crag_middleware.adapters.milvus_errors import diagnosis
 from crag_middleware.adapters.redaction import redacted_logs
-from crag_middleware.errors import ConfigError, CRAGError, TenantError
+from crag_middleware.errors import ConfigError, CRAGError, IngestError, TenantError
 from crag_middleware.knowledge.rows import Row, batched, prepare_rows, with_vectors
 from crag_middleware.knowledge.schema import CONTENT_HASH, DENSE, ID, INDEXES, METADATA, SEARCH_PARAMS, SPARSE, TENANT, TEXT
 from crag_middleware.settings import CRAGSettings
@@ -31,10 +31,6 @@ IDS_AT_ONCE = 1000
 """Ids looked up in one query."""
 
 _DEFAULTS = CRAGSettings()
-
-
-class IngestError(CRAGError):
-    """Documents could not be embedded or written."""
 
 
 class KnowledgeStore(Milvus):

@@ -88,4 +88,5 @@ def _shared(question: str, text: str) -> float:
 def _has_kind(question: str, text: str) -> bool:
     if _AMOUNT.search(question):
         return bool(numbers(text) - numbers(question)) or _QUANTITY.search(text) is not None
-    return _PERSON.search(question) is None or _NAMED.search(text) is not None
+    asked = question.casefold()
+    return _PERSON.search(question) is None or any(found.group().casefold() not in asked for found in _NAMED.finditer(text))

@@ -41,7 +41,8 @@ HISTORY_CHARS = 6000
 _CODE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _OPENING = re.compile(r"(?:sure|certainly|of course|okay|ok|好的|当然|没问题)(?:[,，.。!！:：]+\s*|\Z)", re.IGNORECASE)
 _PREFIX = re.compile(
-    r"\*{0,2}(?:(?:here(?:'s| is| are)|this is)[^:：]{0,60}|(?:the )?(?:rewritten|stand-?alone|new|other|another|alternative|improved|better|final|search)?[ -]*"
+    r"\*{0,2}(?:(?:here(?:'s| is| are)|this is)[^:：]{0,60}"
+    r"|(?:the )?(?:rewritten|stand-?alone|new|other|another|alternative|improved|better|final|search)?[ -]*"
     r"(?:question|query|rewritten|rewrite|search query)"
     r"|(?:改写|重写|新|独立|检索|搜索)?(?:后)?(?:的)?(?:问题|查询|查询词|检索词|搜索词)|改写后?|重写后?)\s*\*{0,2}[:：]\*{0,2}\s*",
     re.IGNORECASE,

@@ -34,12 +34,13 @@ class Mood:
 
 @dataclass
 class ChatServer:
-    """The running server: its address, its mood, and what it was sent."""
+    """The running server: its address, its mood, what it was sent, how many requests it had at a time, and whether any came."""
 
     url: str
     mood: Mood
     requests: list[dict[str, Any]] = field(default_factory=list)
     peak: int = 0
+    arrived: threading.Event = field(default_factory=threading.Event)
 
     def model(self, **options: Any) -> ChatDeepSeek:
         """The real DeepSeek client, pointed at this server."""
@@ -65,6 +66,7 @@ def serve_chat(**mood: Any) -> Iterator[ChatServer]:
             with lock:
                 number = len(server.requests)
                 server.requests.append(asked)
+                server.arrived.set()
                 busy[0] += 1
                 server.peak = max(server.peak, busy[0])
                 crowded = busy[0] > server.mood.max_parallel

@@ -1,0 +1,199 @@
+"""The offline evaluator on real embeddings, and on embeddings that misbehave."""
+
+import math
+import threading
+from collections.abc import Sequence
+
+import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+
+from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
+from crag_middleware.adapters.local_embeddings import LocalEmbeddings
+from crag_middleware.errors import ConfigError, GradingError
+from crag_middleware.ports import Evaluator
+from crag_middleware.settings import EMBEDDING_THRESHOLDS
+from crag_middleware.stages.decide import label
+from crag_middleware.types import Grade, Passage
+
+NGINX = "To enable HTTPS in Nginx, add a server block that listens on 443 ssl, set ssl_certificate and ssl_certificate_key, then reload."
+APACHE = "To enable HTTPS in Apache httpd, load mod_ssl, create a VirtualHost on port 443 and set SSLCertificateFile, then restart httpd."
+NGINX_ZH = "在 Nginx 中启用 HTTPS：在 server 块中监听 443 ssl，配置 ssl_certificate 和 ssl_certificate_key，然后重新加载配置。"
+APACHE_ZH = "在 Apache 中启用 HTTPS 需要加载 mod_ssl 模块，新建监听 443 端口的 VirtualHost，并配置证书文件，最后重启 httpd。"
+OFF_TOPIC = ("The canteen opens at noon and serves soup.", "番茄喜欢充足的阳光和规律的浇水，土壤应保持微酸性。")
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> EmbeddingEvaluator:
+    return EmbeddingEvaluator(LocalEmbeddings())
+
+
+def grades(evaluator: EmbeddingEvaluator, question: str, *texts: str) -> Sequence[Grade]:
+    return evaluator.grade(question, [Passage(id=str(i), text=text) for i, text in enumerate(texts)])
+
+
+def labels(evaluator: EmbeddingEvaluator, question: str, *texts: str) -> list[str]:
+    return [grade.label for grade in grades(evaluator, question, *texts)]
+
+
+def test_it_is_an_evaluator_with_its_own_thresholds(evaluator: EmbeddingEvaluator) -> None:
+    assert isinstance(evaluator, Evaluator)
+    assert evaluator.thresholds == EMBEDDING_THRESHOLDS
+
+
+@pytest.mark.parametrize("question", ["How do I enable HTTPS in Nginx?", "how do i enable https in nginx"])
+def test_nginx_asked_and_apache_found_is_not_relevant(evaluator: EmbeddingEvaluator, question: str) -> None:
+    nginx, apache = grades(evaluator, question, NGINX, APACHE)
+
+    assert nginx.label == "relevant"
+    assert apache.label != "relevant"
+    assert (apache.probability or 0) < (nginx.probability or 0)
+
+
+def test_nginx_asked_and_apache_found_is_not_relevant_in_chinese_and_across_languages(evaluator: EmbeddingEvaluator) -> None:
+    found = labels(evaluator, "如何在 Nginx 中启用 HTTPS？", NGINX_ZH, APACHE_ZH, NGINX, APACHE)
+
+    assert found[0] == found[2] == "relevant"
+    assert "relevant" not in (found[1], found[3])
+
+
+def test_another_version_or_year_than_asked_is_not_relevant(evaluator: EmbeddingEvaluator) -> None:
+    port = "In Milvus {} the default port is 19530."
+
+    assert labels(evaluator, "What is the default port of Milvus 2.4?", port.format("2.4"), port.format("2.2")) == ["relevant", "ambiguous"]
+    assert labels(evaluator, "2024 年的年费是多少？", "2024 年的年费是 300 元。", "2022 年的年费是 280 元。") == ["relevant", "ambiguous"]
+
+
+def test_a_version_known_from_the_documents_facts_counts_as_said(evaluator: EmbeddingEvaluator) -> None:
+    passage = Passage(id="a", text="The default port is 19530.", title="Milvus manual", metadata={"version": "2.4"})
+
+    assert evaluator.grade("What is the default port of Milvus 2.4?", [passage])[0].label == "relevant"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("How many days do I have to return an item?", "You can return an item within 30 days of delivery."),
+        ("Who founded Acme Robotics?", "Acme Robotics was founded in 2014 by Maria Lindqvist."),
+        ("布洛芬有哪些副作用？", "布洛芬的副作用包括胃痛、烧心和恶心。"),
+        ("默认端口是多少？", "The default port is 19530."),
+    ],
+)
+def test_the_answer_is_relevant_and_another_topic_is_incorrect(evaluator: EmbeddingEvaluator, question: str, answer: str) -> None:
+    assert labels(evaluator, question, answer, *OFF_TOPIC) == ["relevant", "incorrect", "incorrect"]
+
+
+def test_a_passage_without_the_kind_of_thing_asked_for_is_not_relevant(evaluator: EmbeddingEvaluator) -> None:
+    assert "relevant" not in labels(evaluator, "How many days do I have to return an item?", "You can return an item after some days.")
+    assert "relevant" not in labels(evaluator, "谁创立了星辰机器人公司？", "19530")
+
+
+def test_one_answering_sentence_among_others_is_found(evaluator: EmbeddingEvaluator) -> None:
+    buried = (
+        f"{OFF_TOPIC[0]} Parking is free on Sundays. You can return an item within 30 days of delivery. The lobby was painted green. " * 3
+    )
+
+    assert labels(evaluator, "How many days do I have to return an item?", buried) == ["relevant"]
+
+
+def test_grades_come_in_order_within_their_band_and_empty_texts_are_incorrect(evaluator: EmbeddingEvaluator) -> None:
+    found = grades(evaluator, "How do I enable HTTPS in Nginx?", "", NGINX, "   ", "🚀", APACHE, OFF_TOPIC[0], "x" * 50_000)
+
+    assert [g.passage_id for g in found] == list("0123456")
+    assert found[0].label == found[2].label == "incorrect"
+    for grade in found:
+        assert label(grade, EMBEDDING_THRESHOLDS).label == grade.label
+        assert grade.reason
+    assert evaluator.grade("q", []) == ()
+
+
+def test_a_question_without_words_makes_nothing_relevant(evaluator: EmbeddingEvaluator) -> None:
+    for question in ("", "???", "🚀"):
+        assert "relevant" not in labels(evaluator, question, NGINX, NGINX_ZH)
+
+
+class Narrow(Embeddings):
+    """Embeddings whose similarities lie in a narrow high band, as those of E5 do."""
+
+    def __init__(self) -> None:
+        self.inner = LocalEmbeddings()
+        self.batches: list[int] = []
+        self.queries = 0
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.batches.append(len(texts))
+        return [[2.0, *vector] for vector in self.inner.embed_documents(texts)]
+
+    def embed_query(self, text: str) -> list[float]:
+        self.queries += 1
+        return [2.0, *self.inner.embed_query(text)]
+
+
+def test_the_scale_of_unknown_embeddings_is_measured(evaluator: EmbeddingEvaluator) -> None:
+    narrow = EmbeddingEvaluator(Narrow())
+
+    for question, texts in (
+        ("How do I enable HTTPS in Nginx?", (NGINX, APACHE, *OFF_TOPIC)),
+        ("如何在 Nginx 中启用 HTTPS？", (NGINX_ZH, APACHE_ZH, *OFF_TOPIC)),
+    ):
+        assert labels(narrow, question, *texts) == labels(evaluator, question, *texts)
+
+
+def test_all_sentences_are_embedded_in_one_batch_and_the_scale_only_once() -> None:
+    embeddings = Narrow()
+    evaluator = EmbeddingEvaluator(embeddings)
+
+    grades(evaluator, "How many days?", "One. Two. Three.", "Four days.")
+    first = len(embeddings.batches), embeddings.queries
+    grades(evaluator, "How many weeks?", "One. Two. Three.", "Four weeks.")
+
+    assert len(embeddings.batches) == first[0] + 1
+    assert embeddings.queries == first[1] + 1
+
+
+def test_many_threads_share_one_evaluator_and_one_measured_scale() -> None:
+    embeddings = Narrow()
+    evaluator = EmbeddingEvaluator(embeddings)
+    found: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(labels(evaluator, "How do I enable HTTPS in Nginx?", NGINX, APACHE))) for _ in range(8)
+    ]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert found == [["relevant", "ambiguous"]] * 8
+    assert len(embeddings.batches) == 8 + 1
+
+
+def test_embeddings_that_mean_nothing_make_nothing_relevant_and_raise_nothing() -> None:
+    evaluator = EmbeddingEvaluator(DeterministicFakeEmbedding(size=64))
+
+    assert "relevant" not in labels(evaluator, "How do I enable HTTPS in Nginx?", APACHE, *OFF_TOPIC)
+
+
+class Broken(Embeddings):
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return [[1.0, 0.0]] * len(texts) if self.answer is None else self.answer  # type: ignore[return-value]
+
+    def embed_query(self, text: str) -> list[float]:
+        return [1.0, math.nan] if self.answer is None else [1.0, 0.0]
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("secret"), [], [[math.inf, 0.0]], None])
+def test_embeddings_that_fail_are_a_grading_error_without_private_text(answer: object) -> None:
+    with pytest.raises(GradingError) as caught:
+        grades(EmbeddingEvaluator(Broken(answer)), "secret question", "secret passage")
+
+    assert "secret" not in str(caught.value)
+
+
+def test_something_else_than_embeddings_is_refused_when_built() -> None:
+    with pytest.raises(ConfigError, match="embed_query"):
+        EmbeddingEvaluator("all-MiniLM")  # type: ignore[arg-type]
