@@ -33,8 +33,9 @@ types: $(VENV)/.installed-dev ## check types
 layers: $(VENV)/.installed-dev ## check that imports go down only
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
 
-bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model call
-	@$(RUN) benchmarks/overhead.py $(ARGS)
+bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model call, and what refining costs
+	@$(RUN) benchmarks/overhead.py
+	@$(RUN) benchmarks/refine.py
 
 lock: $(VENV)/.installed-dev ## write constraints.txt anew from pyproject.toml
 	@$(RUN) tools/lock.py

@@ -13,24 +13,16 @@ import time
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
+from texts import QUESTIONS, by_language
 
 from crag_middleware import CRAGMiddleware, CRAGSettings, Passage
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever
-
-ENGLISH = "The exporter of build {n} listens on port {n}100 unless the flag --port says otherwise. It needs no root rights. "
-CHINESE = "第{n}版导出器默认监听{n}100端口，除非参数另有规定。运行它不需要管理员权限，但配置文件必须可读。"
-QUESTIONS = {"en": (ENGLISH, "Which port does the exporter of build 7 listen on?"), "zh": (CHINESE, "第7版导出器监听哪个端口？")}
 
 
 @tool
 def look(x: str) -> str:
     """Looks something up."""
     return "17"
-
-
-def passages(template: str) -> list[Passage]:
-    """Twenty different passages of 800 characters."""
-    return [Passage(id=str(n), text=(template.format(n=n) * 40)[:796] + f" {n:03}") for n in range(20)]
 
 
 def agent(calls: int, middleware: list[CRAGMiddleware]):
@@ -57,8 +49,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
     rounds = parser.parse_args().rounds
-    for language, (template, question) in QUESTIONS.items():
-        found = passages(template)
+    for language, texts in by_language().items():
+        question = QUESTIONS[language]
+        found = [Passage(id=str(n), text=text) for n, text in enumerate(texts)]
         settings = CRAGSettings(top_k=20, max_context_tokens=20_000)
         crag = CRAGMiddleware(ScriptedRetriever({"a": found}), "a", evaluator=ScriptedEvaluator(), settings=settings)
         pairs = {calls: (agent(calls, []), agent(calls, [crag])) for calls in (0, 4)}

@@ -125,30 +125,27 @@ def _local(step: Stage | Timings, world: World, watch: _Stopwatch) -> dict[str, 
 
 
 def _start(call: Call[Any], world: World) -> "Future[Any]":
-    """The call under way in a thread of its own, with the caller's context variables."""
+    """The call under way in a thread of its own, with the caller's context variables; an instant one is done already."""
     port = world.ports[call.port]
     if port.sync is None:
         msg = f"`{port.label}` has only an async form: use `ainvoke` or `astream`, or give the port a sync method"
         raise ConfigError(msg)
     sync = port.sync
-    return _in_thread(lambda: sync(*call.arguments, **call.keywords))
-
-
-def _in_thread(work: Callable[[], T]) -> "Future[T]":
-    """A future of the work. The thread is a daemon, so that a call that never returns can't keep the process alive."""
-    future: Future[T] = Future()
+    future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
 
     def body() -> None:
         try:
-            result = context.run(work)
+            result = sync(*call.arguments, **call.keywords)
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
             future.set_exception(error)
         else:
             future.set_result(result)
 
-    threading.Thread(target=body, name="crag-port", daemon=True).start()
+    if port.instant:
+        body()
+    else:  # A daemon, so that a call that never returns can't keep the process alive.
+        threading.Thread(target=contextvars.copy_context().run, args=(body,), name="crag-port", daemon=True).start()
     return future
 
 

@@ -16,7 +16,8 @@ from langchain_milvus import Milvus
 from langgraph.channels import UntrackedValue
 from langgraph.runtime import Runtime
 
-from crag_middleware.adapters.given import ChatModel, as_evaluator, as_rewriter, thresholds_of
+from crag_middleware.adapters.given import as_evaluator, as_rewriter, thresholds_of
+from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.messages import inject, read_question
 from crag_middleware.drive import World, arun, run

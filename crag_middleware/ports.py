@@ -2,6 +2,9 @@
 
 A port is any object with one of the two methods. It is passed only the keywords that its method accepts, so that a method may name fewer than
 are offered; that is why the protocols leave the parameters open and the docstrings name them.
+
+A port that only computes, for no longer than a few milliseconds, may say so with an attribute `instant = True`: it is then called in place, where
+any other sync method runs in a thread that can be left behind.
 """
 
 import inspect
@@ -131,11 +134,13 @@ class Bound:
         label: `Class.method`, for messages.
         sync: The sync form, or None.
         async_: The async form, or None.
+        instant: The sync form never waits.
     """
 
     label: str
     sync: Callable[..., Any] | None
     async_: Callable[..., Awaitable[Any]] | None
+    instant: bool
 
 
 def bind(port: object, method: str) -> Bound:
@@ -153,7 +158,7 @@ def bind(port: object, method: str) -> Bound:
     if not callable(sync) and not callable(async_):
         msg = f"a port needs a method `{method}` or `a{method}`, got an object of type {kind} that has neither"
         raise ConfigError(msg)
-    return Bound(f"{kind}.{method}", _narrow(sync), _narrow(async_))
+    return Bound(f"{kind}.{method}", _narrow(sync), _narrow(async_), instant=sync is not None and getattr(port, "instant", False) is True)
 
 
 def _narrow(method: Callable[..., Any] | None) -> Callable[..., Any] | None:

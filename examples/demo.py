@@ -41,10 +41,10 @@ DOCUMENTS = Path(__file__).with_name("documents.json")
 HOME = Path(__file__).resolve().parent.parent / ".demo"
 REFUND = "How many days do I have to return an order for a refund?"
 TURNS = [
-    ("aurora", REFUND, "The knowledge answers it"),
+    ("aurora", REFUND, "A question that the documents answer"),
     ("borealis", REFUND, "The same question from the other tenant"),
-    ("aurora", "电池可以带上飞机吗？", "The knowledge only touches on it"),
-    ("aurora", "Which planet has the most moons?", "The knowledge knows nothing about it"),
+    ("aurora", "电池可以带上飞机吗？", "A question that they only touch on"),
+    ("aurora", "Which planet has the most moons?", "A question that they know nothing about"),
 ]
 WIDTH = 88
 

@@ -1,13 +1,17 @@
 """What the documents say about the code is true."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import crag_middleware
 from crag_middleware import CRAGSettings
+from tests.support.chat_server import serve_chat
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,3 +46,17 @@ def test_the_settings_page_lists_every_setting_with_its_default() -> None:
 
     defaults = CRAGSettings().model_dump()
     assert listed == {name: repr(value) for name, value in defaults.items()}
+
+
+def test_the_first_example_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    """With services on loopback in the places of the real ones."""
+    _, code = examples()[0]
+    grades = '{"grades": [{"passage": 1, "label": "relevant", "confidence": 97, "reason": "states the days"}]}'
+
+    with serve_chat(replies=[grades, "You have 30 days [1]."]) as chat:
+        services = {"DEEPSEEK_API_KEY": "test", "DEEPSEEK_API_BASE": chat.url, "TAVILY_API_KEY": "test", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", code]
+        result = subprocess.run(command, cwd=tmp_path, env=os.environ | services, capture_output=True, text=True, check=False, timeout=100)
+
+    assert result.stdout == "You have 30 days [1]. relevant\n", result.stderr
+    assert "[1] knowledge" in str(chat.requests[-1]["messages"])

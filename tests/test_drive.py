@@ -146,6 +146,18 @@ def test_a_thread_sees_the_callers_context(how):
     assert found[0].id == "mine"
 
 
+@both
+@pytest.mark.parametrize("instant", [False, True])
+def test_only_an_instant_port_is_called_in_place(how, instant):
+    seen = []
+    port = Retrieving(lambda q: seen.append(threading.current_thread()) or [])
+    port.instant = instant
+
+    drive(looking(), world(retriever=port), how)
+
+    assert (seen == [threading.main_thread()]) is instant
+
+
 def test_a_port_without_sync_form_says_so():
     class OnlyAsync:
         async def retrieve(self, question):

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 
 from crag_middleware.adapters.inner_model import ChatModel, resolve_model
@@ -50,7 +49,7 @@ class ChatModelEvaluator:
 
     def __init__(
         self,
-        model: str | BaseChatModel | None = None,
+        model: str | ChatModel | None = None,
         *,
         language: Literal["auto", "en", "zh"] = "auto",
         max_passage_chars: int = 1500,
@@ -148,7 +147,7 @@ class ChatModelRewriter:
         ConfigError: The model can't be built.
     """
 
-    def __init__(self, model: str | BaseChatModel | None = None) -> None:
+    def __init__(self, model: str | ChatModel | None = None) -> None:
         self._ladder = Ladder(resolve_model(model), task="rewrite", error=RewriteError)
 
     def rewrite(self, question: str, *, history: Sequence[Exchange] = (), tried: Sequence[str] = (), timeout_s: float = 15.0) -> str:

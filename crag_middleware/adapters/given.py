@@ -1,17 +1,13 @@
 """What a user may pass for a port, turned into the port: the one place that knows the conveniences."""
 
-from typing import Any
-
 from langchain_core.runnables import Runnable
 
 from crag_middleware.adapters.chat_model import ChatModelEvaluator, ChatModelRewriter
+from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.errors import ConfigError
 from crag_middleware.ports import AsyncEvaluator, AsyncRewriter, Evaluator, Rewriter
 from crag_middleware.settings import CHAT_THRESHOLDS
 from crag_middleware.types import Thresholds
-
-ChatModel = Runnable[Any, Any]
-"""A chat model, bare or with something bound around it (`with_retry`, `with_fallbacks`, `bind`)."""
 
 
 def as_evaluator(given: Evaluator | AsyncEvaluator | ChatModel | str | None) -> Evaluator | AsyncEvaluator:
@@ -34,11 +30,11 @@ def as_rewriter(given: Rewriter | AsyncRewriter | ChatModel | str | None, evalua
     Raises:
         ConfigError: The object can't rewrite.
     """
-    model: Any = getattr(evaluator, "model", None) if given is None else given
-    if isinstance(model, str | Runnable):
-        return ChatModelRewriter(model)
     if given is None:
-        return None
+        own = getattr(evaluator, "model", None)
+        return ChatModelRewriter(own) if isinstance(own, Runnable) else None
+    if isinstance(given, str | Runnable):
+        return ChatModelRewriter(given)
     if callable(getattr(given, "rewrite", None)) or callable(getattr(given, "arewrite", None)):
         return given
     msg = f"`rewriter` must be a chat model, its name, or an object with `rewrite` or `arewrite`, got {type(given).__name__}"

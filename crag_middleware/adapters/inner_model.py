@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
 from langchain.chat_models import init_chat_model
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import ensure_config, merge_configs
@@ -27,7 +26,7 @@ _REASONS = {401: "unauthorized", 402: "quota", 403: "unauthorized", 408: "timeou
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
 
 
-def resolve_model(model: str | BaseChatModel | None) -> ChatModel:
+def resolve_model(model: str | ChatModel | None) -> ChatModel:
     """The chat model itself, the one of that name, or the default one.
 
     Raises:

@@ -25,7 +25,8 @@ def guarded(collection: str) -> Iterator[None]:
         except Exception as error:
             reason, what = diagnosis(error)
             msg = f"collection `{collection}` could not be searched: {what}"
-            raise RetrievalError(msg, reason=reason) from error
+            # Not `from error`: its text holds the filter and with it the tenant's id, and causes are printed with every traceback.
+            raise RetrievalError(msg, reason=reason) from None
 
 
 def diagnosis(error: Exception) -> tuple[str, str]:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
-import jieba  # type: ignore[import-untyped]  # jieba ships no types
-from grpc import RpcError  # type: ignore[import-untyped]  # grpc ships no types
+import jieba
+from grpc import RpcError
 from langchain_core.embeddings import Embeddings
-from pymilvus import MilvusClient, MilvusException  # type: ignore[import-untyped]  # pymilvus ships no types
+from pymilvus import MilvusClient, MilvusException
 
 from crag_middleware.adapters.milvus_errors import diagnosis
 from crag_middleware.adapters.redaction import redacted_logs

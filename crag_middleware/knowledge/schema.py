@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pymilvus import CollectionSchema, DataType, Function, FunctionType  # type: ignore[import-untyped]  # pymilvus ships no types
+from pymilvus import CollectionSchema, DataType, Function, FunctionType
 
 SCHEMA_VERSION = 1
 """Raised whenever fields, indexes or the meaning of a field change."""

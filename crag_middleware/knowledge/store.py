@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import Any
 
-from grpc import RpcError  # type: ignore[import-untyped]  # grpc ships no types
+from grpc import RpcError
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables.config import run_in_executor
 from langchain_milvus import BM25BuiltInFunction, Milvus
-from pymilvus import MilvusException  # type: ignore[import-untyped]  # pymilvus ships no types
+from pymilvus import MilvusException
 
 from crag_middleware.adapters.milvus_clients import LoopClients
 from crag_middleware.adapters.milvus_errors import diagnosis

@@ -1,7 +1,6 @@
 """One list of passages out of several: no text twice, the newest version of a page first."""
 
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from crag_middleware.types import Graded, Label, Passage
@@ -11,8 +10,8 @@ _NUMBER = re.compile(r"\d+")
 
 
 def fold(text: str) -> str:
-    """The text as it is compared for sameness: compatibility forms, case and white space do not count."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    """The text as it is compared for sameness: case and white space do not count."""
+    return " ".join(text.casefold().split())
 
 
 def unseen(passages: Sequence[Passage], seen: Sequence[Passage]) -> tuple[Passage, ...]:

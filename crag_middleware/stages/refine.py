@@ -53,6 +53,8 @@ class WordRefiner:
         max_strips: How many strips are picked of one passage, at least 1; neighbours that must come along are not counted.
     """
 
+    instant = True
+
     def __init__(self, max_strips: int = 3) -> None:
         if max_strips < 1:
             msg = f"`max_strips` must be at least 1, got {max_strips!r}"
@@ -100,9 +102,13 @@ def _score(question: str, pages: Sequence["_Page"]) -> list[list[float]]:
         for term, n in frequency.items()
     }
 
+    worth: dict[frozenset[str], float] = {}
+
     def score(strip: str, shared: set[str]) -> float:
-        # Exact summing, so that the order of a set can't decide a tie.
-        return fsum(weight[term] for term in shared) / max(1.0, len(strip) / long)
+        together = frozenset(shared)
+        if together not in worth:  # Exact summing, so that the order of a set can't decide a tie; slow, and few sets of words occur.
+            worth[together] = fsum(weight[term] for term in together)
+        return worth[together] / max(1.0, len(strip) / long)
 
     return [
         [score(strip, shared) if shared else 0.0 for strip, shared in zip(page.strips, shares, strict=True)]
@@ -117,11 +123,14 @@ class _Page:
     text: str
     pieces: Sequence[Piece]
     strips: Sequence[str]
+    signs: Sequence[str]
+    """The last sign of each strip, which tells most of what it needs."""
 
     @classmethod
     def of(cls, text: str) -> "_Page":
         cut = pieces(text)
-        return cls(text, cut, [text[start:end] for start, end, _ in cut])
+        strips = [text[start:end] for start, end, _ in cut]
+        return cls(text, cut, strips, list(map(last_sign, strips)))
 
     def keep(self, scores: Sequence[float], max_strips: int) -> tuple[Strip, ...]:
         """The best strips with their company; empty if all scores are 0."""
@@ -180,7 +189,7 @@ class _Page:
         if is_header or (self._announces(i) and below == "item"):
             while end < len(self.pieces) and end - i <= MAX_OPENED and self.pieces[end].kind == below:
                 end += 1
-        elif kind == "heading" or self._announces(i) or last_sign(self.strips[i]) in "?？":
+        elif kind == "heading" or self._announces(i) or self.signs[i] in "?？":
             end += 1
             while end < len(self.pieces) and end - i <= MAX_OPENED and self.pieces[end - 1].kind == "heading":
                 end += 1
@@ -219,11 +228,11 @@ class _Page:
         return leans and _NEGATION.search(strip) is not None
 
     def _announces(self, i: int) -> bool:
-        return last_sign(self.strips[i]) in ":："
+        return self.signs[i] in ":："
 
     def _breaks_off(self, i: int) -> bool:
         """Whether strip `i` is the beginning of a sentence too long for one strip."""
-        return i + 1 < len(self.pieces) and last_sign(self.strips[i]) not in _STOPS and not _LINE_BREAK.search(self._gap(i + 1))
+        return i + 1 < len(self.pieces) and self.signs[i] not in _STOPS and not _LINE_BREAK.search(self._gap(i + 1))
 
     def _gap(self, i: int) -> str:
         """What stands between strip `i` and the one before it."""

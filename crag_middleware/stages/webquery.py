@@ -7,7 +7,7 @@ Kept are versions, error codes, ports and years, since they make a technical que
 import re
 from itertools import groupby, pairwise
 
-import jieba  # type: ignore[import-untyped]  # jieba ships no types
+import jieba
 
 from crag_middleware.stages.question import has_words
 from crag_middleware.stages.screen import visible
