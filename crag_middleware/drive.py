@@ -1,4 +1,4 @@
-"""The only two loops that perform a plan's steps: `run` and, with `await`, `arun`.
+"""What performs the steps of a generator: the only two loops, `finish` and, with `await`, `afinish`, and on them `run` and `arun` for a plan.
 
 Deadlines are kept here, for every port alike. A call that is late is left behind: its thread is a daemon, its task is cancelled.
 Cancellation, the framework's control flow and tenant errors pass through; any other failure of a port becomes the step's own error.
@@ -8,7 +8,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
@@ -19,6 +19,7 @@ from crag_middleware.errors import ConfigError, CRAGError
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call, Plan, PortName, Stage, Step, Timings, Together
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -48,6 +49,42 @@ class _Stopwatch:
         return {stage: round(ms, 3) for stage, ms in self.spent.items()}
 
 
+def finish(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
+    """Runs a generator to its end: performs each step it yields, sends it the reply or throws the error into it, and returns its result."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                reply = perform(step)
+            except Exception as error:  # noqa: BLE001 - thrown into the generator, which answers it or raises it on
+                step = steps.throw(error)
+            else:
+                step = steps.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
+async def afinish(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
+    """The async form of `finish`."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                reply = await perform(step)
+            except Exception as error:  # noqa: BLE001 - thrown into the generator, which answers it or raises it on
+                step = steps.throw(error)
+            else:
+                step = steps.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+
+
 def run(plan: Plan[T], world: World) -> T:
     """Performs a plan to its end and returns its result.
 
@@ -55,39 +92,13 @@ def run(plan: Plan[T], world: World) -> T:
         ConfigError: A port has no sync form.
     """
     watch = _Stopwatch()
-    try:
-        step = next(plan)
-        while True:
-            try:
-                reply = _perform(step, world, watch)
-            except CRAGError as error:
-                step = plan.throw(error)
-            else:
-                step = plan.send(reply)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        plan.close()
+    return finish(plan, lambda step: _perform(step, world, watch))
 
 
 async def arun(plan: Plan[T], world: World) -> T:
     """Performs a plan to its end on the running event loop and returns its result."""
     watch = _Stopwatch()
-    try:
-        step = next(plan)
-        while True:
-            try:
-                reply = await _aperform(step, world, watch)
-            except CRAGError as error:
-                step = plan.throw(error)
-            else:
-                step = plan.send(reply)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        plan.close()
+    return await afinish(plan, lambda step: _aperform(step, world, watch))
 
 
 def _perform(step: Step, world: World, watch: _Stopwatch) -> Any:

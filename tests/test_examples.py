@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(name: str, *arguments: str) -> str:
     """What the example prints."""
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")} | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "examples" / name), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100).stdout
 
 

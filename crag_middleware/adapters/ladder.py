@@ -20,6 +20,7 @@ from crag_middleware.adapters.inner_model import (
     protocol_options,
     provider_options,
 )
+from crag_middleware.drive import afinish, finish
 from crag_middleware.errors import CRAGError
 
 logger = logging.getLogger(__name__)
@@ -73,39 +74,21 @@ class Ladder:
         Raises:
             CRAGError: Of the kind given: the model could not be reached, or refuses every form of the request.
         """
-        messages = [SystemMessage(system), HumanMessage(user)]
-        climb = self._climb(timeout_s, max_tokens)
-        try:
-            options = next(climb)
-            while True:
-                try:
-                    reply = self._model.invoke(messages, internal_config(self._task), **options)
-                except GraphBubbleUp:
-                    raise
-                except Exception as error:  # noqa: BLE001 - the ladder answers it or raises ours from it
-                    options = climb.throw(error)
-                else:
-                    options = climb.send(_text(reply))
-        except StopIteration as end:
-            return str(end.value)
+        messages = _messages(system, user)
+
+        def perform(options: Mapping[str, Any]) -> str:
+            return _text(self._model.invoke(messages, internal_config(self._task), **options))
+
+        return finish(self._climb(timeout_s, max_tokens), perform)
 
     async def aask(self, system: str, user: str, *, timeout_s: float, max_tokens: int) -> str:
         """The async form of `ask`."""
-        messages = [SystemMessage(system), HumanMessage(user)]
-        climb = self._climb(timeout_s, max_tokens)
-        try:
-            options = next(climb)
-            while True:
-                try:
-                    reply = await ainvoke(self._model, messages, internal_config(self._task), options)
-                except GraphBubbleUp:
-                    raise
-                except Exception as error:  # noqa: BLE001 - the ladder answers it or raises ours from it
-                    options = climb.throw(error)
-                else:
-                    options = climb.send(_text(reply))
-        except StopIteration as end:
-            return str(end.value)
+        messages = _messages(system, user)
+
+        async def perform(options: Mapping[str, Any]) -> str:
+            return _text(await ainvoke(self._model, messages, internal_config(self._task), options))
+
+        return await afinish(self._climb(timeout_s, max_tokens), perform)
 
     def _climb(self, timeout_s: float, max_tokens: int) -> Climb:
         """Down the ladder until a rung holds. A blank reply in a JSON mode is asked for once more without it."""
@@ -121,6 +104,8 @@ class Ladder:
             provider = {} if rung.bare else provider_options(self._model, max_tokens=max_tokens)
             try:
                 text = yield {**protocol_options(self._model, timeout_s=left), **provider, **rung.adds}
+            except GraphBubbleUp:
+                raise
             except Exception as error:
                 broken_off = _broken_off(error)
                 if broken_off is None and is_refusal(error) and rungs:
@@ -142,6 +127,10 @@ class Ladder:
             self._refused |= news
         if news:
             logger.info("crag.%s: the model refuses %s; %s is used from now on", self._task, ", ".join(sorted(news)), works.name)
+
+
+def _messages(system: str, user: str) -> list[BaseMessage]:
+    return [SystemMessage(system), HumanMessage(user)]
 
 
 def _text(reply: BaseMessage | str) -> str:

@@ -1,7 +1,7 @@
 """Search in Milvus: hybrid, one tenant's rows only, the same code for a Lite file and for a server."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from crag_middleware.adapters.milvus_errors import NOT_LOADED, guarded
 from crag_middleware.adapters.milvus_schema import Leg, read_layout
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.adapters.rows import from_hit, similarity
+from crag_middleware.drive import afinish, finish
 from crag_middleware.errors import ConfigError, CRAGError, RetrievalError, TenantError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners, combine, misread_by_server, row_expression, tenant_expression
@@ -98,7 +99,7 @@ class MilvusRetriever:
                     return getattr(self._store.client, method)(**arguments)
 
         with guarded(self._layout.collection):
-            return _run(self._search(question, agent_id, limit, monotonic() + timeout_s), perform)
+            return finish(self._search(question, agent_id, limit, monotonic() + timeout_s), perform)
 
     async def aretrieve(self, question: str, *, agent_id: str, limit: int, timeout_s: float) -> list[Passage]:
         """The async form of `retrieve`: ends after `timeout_s`, blocks no event loop, may be called from any."""
@@ -112,7 +113,7 @@ class MilvusRetriever:
 
         with guarded(self._layout.collection):
             async with asyncio.timeout(timeout_s):
-                return await _arun(self._search(question, agent_id, limit, monotonic() + timeout_s), perform)
+                return await afinish(self._search(question, agent_id, limit, monotonic() + timeout_s), perform)
 
     def _search(self, question: str, agent_id: str, limit: int, deadline: float) -> _Search[list[Passage]]:
         scope = Scope(check_agent_id(agent_id))
@@ -221,33 +222,3 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
-
-
-def _run(search: _Search[T], perform: Callable[[_Step], Any]) -> T:
-    try:
-        step = next(search)
-        while True:
-            try:
-                reply = perform(step)
-            except Exception as error:  # noqa: BLE001  # handed to the search, which raises it on
-                step = search.throw(error)
-            else:
-                step = search.send(reply)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
-async def _arun(search: _Search[T], perform: Callable[[_Step], Awaitable[Any]]) -> T:
-    try:
-        step = next(search)
-        while True:
-            try:
-                reply = await perform(step)
-            except Exception as error:  # noqa: BLE001  # handed to the search, which raises it on
-                step = search.throw(error)
-            else:
-                step = search.send(reply)
-    except StopIteration as done:
-        result: T = done.value
-        return result

@@ -22,7 +22,7 @@ def guarded(collection: str) -> Iterator[None]:
             yield
         except (CRAGError, GraphBubbleUp):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised on as ours
             reason, what = diagnosis(error)
             msg = f"collection `{collection}` could not be searched: {what}"
             # Not `from error`: its text holds the filter and with it the tenant's id, and causes are printed with every traceback.
