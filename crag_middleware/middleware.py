@@ -16,7 +16,7 @@ from langchain_milvus import Milvus
 from langgraph.channels import UntrackedValue
 from langgraph.runtime import Runtime
 
-from crag_middleware.adapters.given import as_evaluator, as_rewriter, thresholds_of
+from crag_middleware.adapters.given import as_evaluator, as_rewriter, as_token_counter, thresholds_of
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.messages import inject, read_question
@@ -39,7 +39,6 @@ from crag_middleware.ports import (
 )
 from crag_middleware.receipt import record
 from crag_middleware.settings import CRAGSettings
-from crag_middleware.stages.assemble import approximate_tokens
 from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.steps import Plan, PortName
 from crag_middleware.tenancy import Scope, check_agent_id, resolve
@@ -69,7 +68,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         settings: Everything else, see `CRAGSettings`.
         name: Tells several instances on one agent apart; the receipt of a named one is `result["crag_<name>"]`.
         tenant_field: The VARCHAR column that holds the tenant in a store of your own, or `metadata["agent_id"]`.
-        token_counter: Counts the tokens of a text for the context budget. By default approximate.
+        token_counter: Counts the tokens of a text, or of a list of messages as LangChain's counters do, for the context budget. By default approximate.
 
     Raises:
         ConfigError: Something of this can't work; the message says what to do.
@@ -91,7 +90,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         settings: CRAGSettings | None = None,
         name: str | None = None,
         tenant_field: str | None = None,
-        token_counter: Callable[[str], int] | None = None,
+        token_counter: Callable[[Any], int] | None = None,
     ) -> None:
         super().__init__()
         if isinstance(agent_id, str) or not (agent_id is None or callable(agent_id)):
@@ -117,7 +116,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             thresholds=settings.thresholds(thresholds_of(grader)),
             has_rewriter=rewriting is not None,
             has_web_search=web_search is not None,
-            count_tokens=token_counter or approximate_tokens,
+            count_tokens=as_token_counter(token_counter),
         )
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"

@@ -17,7 +17,7 @@ Language = Literal["en", "zh"]
 """The language of prompts and notes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Passage:
     """One retrieved chunk of text.
 
@@ -48,7 +48,7 @@ class Passage:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Grade:
     """One passage's relevance to the question.
 

@@ -28,6 +28,7 @@ from crag_middleware.adapters.chat_model import ChatModelEvaluator
 from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
+from crag_middleware.types import Thresholds
 from tests.support.agents import agent_with, ask, both, crag, passage
 
 PORT = passage("The exporter listens on port 9100.", "port", title="Exporter")
@@ -622,11 +623,11 @@ def test_wrong_ports_are_refused_when_built(arguments, message):
 
 
 def test_an_evaluator_with_odd_thresholds_is_refused():
-    class Odd(ScriptedEvaluator):
-        thresholds = (0.9, 0.5)
-
-    with pytest.raises(ConfigError, match="thresholds"):
-        crag(evaluator=Odd())
+    for odd in ((0.9, 0.5), (0.5,), "high", Thresholds(0.1, 1.1), None):
+        evaluator = ScriptedEvaluator()
+        evaluator.thresholds = odd
+        with pytest.raises(ConfigError, match="thresholds"):
+            crag(evaluator=evaluator)
 
 
 def test_an_evaluator_needs_nothing_but_its_method():

@@ -4,8 +4,9 @@ import json
 import logging
 
 import pytest
+from langchain_core.messages.utils import count_tokens_approximately
 
-from crag_middleware.errors import GradingError, WebSearchError
+from crag_middleware.errors import ConfigError, GradingError, WebSearchError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.assemble import NOTES
 from crag_middleware.testing import ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
@@ -388,11 +389,18 @@ def test_a_degraded_turn_is_logged_without_private_text(caplog):
 
 
 @both
-def test_a_token_counter_of_ones_own_bounds_the_block(how):
-    long = passage("The exporter port is 9100. " * 100, "long")
+@pytest.mark.parametrize(("counter", "budget"), [(len, 900), (count_tokens_approximately, 256), (lambda text: len(text.split()), 256)])
+def test_a_token_counter_of_ones_own_or_of_langchain_bounds_the_block(how, counter, budget):
+    long = passage("The exporter port is 9100. " * 1000, "long")
 
-    _, receipt = turn(how, passages=[long], token_counter=len, settings=CRAGSettings(max_context_tokens=900, max_strips=50))
+    _, receipt = turn(how, passages=[long], token_counter=counter, settings=CRAGSettings(max_context_tokens=budget, max_strips=50))
 
-    assert receipt["tokens"] <= 900
+    assert receipt["tokens"] <= budget
     assert receipt["sources"]
     assert "cut_to_budget" in receipt["notes"]
+
+
+@pytest.mark.parametrize("counter", [lambda: 1, lambda text: "many", lambda text: None])
+def test_a_token_counter_that_counts_nothing_is_refused(counter):
+    with pytest.raises(ConfigError, match="`token_counter`"):
+        crag([PORT], token_counter=counter)
