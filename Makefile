@@ -1,6 +1,6 @@
 # One environment per interpreter: `.venv` for python3, `.venv-python3.12` for `make test PYTHON=python3.12`.
 PYTHON ?= python3
-VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
+VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(subst /,_,$(PYTHON)))
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check --quiet --quiet
 # Twice quiet: errors only. Build environments (jieba has no wheel) are pinned through the variables: old pips read the first, new ones the second.

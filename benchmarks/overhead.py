@@ -9,9 +9,10 @@ model call and for each further call of a tool loop.
 import argparse
 import statistics
 import time
+from typing import Any
 
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import tool
 from texts import QUESTIONS, by_language
 
@@ -25,19 +26,19 @@ def look(x: str) -> str:
     return "17"
 
 
-def agent(calls: int, middleware: list[CRAGMiddleware]):
+def agent(calls: int, middleware: list[CRAGMiddleware]) -> Any:
     """An agent whose model answers at once, after so many tool calls."""
     loop = [AIMessage("", tool_calls=[{"name": "look", "args": {"x": "1"}, "id": str(i)}]) for i in range(calls)]
 
     class Model(ScriptedChatModel):
-        def _next(self, messages):
+        def _next(self, messages: list[BaseMessage]) -> AIMessage:
             done = sum(m.type == "tool" for m in messages)
             return loop[done] if done < calls else AIMessage("ok")
 
     return create_agent(Model(replies=[]), tools=[look], middleware=middleware)
 
 
-def milliseconds(agent, question: str) -> float:
+def milliseconds(agent: Any, question: str) -> float:
     """One turn."""
     begun = time.perf_counter()
     agent.invoke({"messages": [("user", question)]})

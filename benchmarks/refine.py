@@ -9,11 +9,17 @@ words were never seen before.
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 from texts import QUESTIONS, by_language
 
 from crag_middleware.stages.refine import select
 from crag_middleware.stages.sentences import split
+
+
+def split_all(texts: list[str]) -> int:
+    """The number of strips of all texts."""
+    return sum(len(split(text)) for text in texts)
 
 
 def least_ms(call: Callable[[], object], repeat: int) -> float:
@@ -33,10 +39,10 @@ def main() -> None:
     repeat = parser.parse_args().repeat
     texts = by_language()
     for language, question in QUESTIONS.items():
-        first = least_ms(lambda q=question, t=texts[language]: select(q, t, max_strips=3), 1)
-        whole = least_ms(lambda q=question, t=texts[language]: select(q, t, max_strips=3), repeat)
-        splitting = least_ms(lambda t=texts[language]: [split(text) for text in t], repeat)
-        strips = sum(len(split(text)) for text in texts[language])
+        first = least_ms(partial(select, question, texts[language], max_strips=3), 1)
+        whole = least_ms(partial(select, question, texts[language], max_strips=3), repeat)
+        splitting = least_ms(partial(split_all, texts[language]), repeat)
+        strips = split_all(texts[language])
         print(f"{language}: split and select {whole:.2f} ms (first {first:.2f} ms), split alone {splitting:.2f} ms, {strips} strips")
     longs = {
         "en": " ".join(texts["en"] * 63),
@@ -46,7 +52,7 @@ def main() -> None:
         "quotes": "“a. " * 250_000,
     }
     for name, text in longs.items():
-        print(f"{name}, {len(text):,} characters: split {least_ms(lambda t=text: split(t), 3):.0f} ms")
+        print(f"{name}, {len(text):,} characters: split {least_ms(partial(split, text), 3):.0f} ms")
 
 
 if __name__ == "__main__":

@@ -21,11 +21,12 @@ from crag_middleware.knowledge.open import open_knowledge
 from crag_middleware.knowledge.store import KnowledgeStore
 from crag_middleware.middleware import CRAGMiddleware
 from crag_middleware.receipt import explain
-from crag_middleware.settings import CRAGSettings
+from crag_middleware.settings import DEFAULT_MODEL, CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.types import Exchange, Grade, Passage, Strip, Thresholds
 
 __all__ = [
+    "DEFAULT_MODEL",
     "CRAGError",
     "CRAGMiddleware",
     "CRAGSettings",

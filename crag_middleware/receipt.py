@@ -67,11 +67,11 @@ def _identity(passage: Passage) -> dict[str, Any]:
 
 
 _SAID = {
-    "grounded": "answered from sources",
     "no_evidence": "no evidence found; the model was told so",
     "retrieval_failed": "the knowledge could not be searched; the model was told so",
     "skipped": "nothing to look up",
 }
+_PLACES = {"knowledge": "the knowledge", "web": "the web"}
 _NOTES = {
     "no_rewriter": "no rewriter: the question was searched in the user's own words",
     "no_web_search": "no web search is configured",
@@ -84,7 +84,7 @@ def explain(receipt: Mapping[str, Any]) -> str:
     if receipt["status"] == "skipped":
         return f"skipped    {_SAID['skipped']} ({receipt['skipped']})"
     rows = [
-        ("verdict", f"{receipt['verdict'] or 'none'}: {_SAID[receipt['status']]}"),
+        ("verdict", f"{receipt['verdict'] or 'none'}: {_SAID.get(receipt['status']) or _grounds(receipt['sources'])}"),
         ("searched", " -> ".join(f'"{q}"' for q in receipt["queries"])),
         *[("kept", _kept(s)) for s in receipt["sources"]],
         *[("dropped", _dropped(p)) for p in receipt["passages"] if p["number"] is None],
@@ -97,6 +97,12 @@ def explain(receipt: Mapping[str, Any]) -> str:
     if not receipt["web_queries"]:
         rows.insert(-2, ("to the web", "nothing"))
     return "\n".join(f"{name:<11}{value}" for name, value in rows)
+
+
+def _grounds(sources: Sequence[Mapping[str, Any]]) -> str:
+    """Where the evidence comes from."""
+    origins = {source["origin"] for source in sources}
+    return "evidence from " + " and ".join(place for origin, place in _PLACES.items() if origin in origins)
 
 
 def _kept(source: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from quoting_model import QuotingChatModel
 from web_server import start_web_server
 
 from crag_middleware import (
+    DEFAULT_MODEL,
     ChatModelEvaluator,
     CRAGMiddleware,
     EmbeddingEvaluator,
@@ -35,7 +36,6 @@ from crag_middleware import (
     explain,
     open_knowledge,
 )
-from crag_middleware.settings import DEFAULT_MODEL
 
 DOCUMENTS = Path(__file__).with_name("documents.json")
 HOME = Path(__file__).resolve().parent.parent / ".demo"

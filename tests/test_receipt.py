@@ -17,7 +17,7 @@ def told(question="Which port does the exporter use?", passages=(PORT, OTHER), *
 def test_a_person_reads_verdict_kept_dropped_web_and_times():
     lines = told(web_search=ScriptedWebSearch([PAGE])).splitlines()
 
-    assert lines[0] == "verdict    ambiguous: answered from sources"
+    assert lines[0] == "verdict    ambiguous: evidence from the knowledge and the web"
     assert "kept       [1] knowledge | Exporter: ambiguous, 1 sentence" in lines
     assert "kept       [2] web | Ports: relevant, 1 sentence" in lines
     assert "dropped    knowledge | Canteen: incorrect (0.10)" in lines
@@ -26,6 +26,7 @@ def test_a_person_reads_verdict_kept_dropped_web_and_times():
 
 
 def test_a_turn_that_stayed_at_home_says_so():
+    assert told().startswith("verdict    ambiguous: evidence from the knowledge\n")
     assert "to the web nothing" in told()
     assert "note       no web search is configured" in told()
 

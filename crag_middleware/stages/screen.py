@@ -1,6 +1,7 @@
 """From what a web search gave to what is worth grading: visible text only, no page twice."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -33,17 +34,22 @@ def screen(passages: Sequence[Passage], known: Sequence[Passage]) -> tuple[Passa
     address or text is that of an earlier one or of a `known` one. Which spelling of an address is meant does not matter, see `canonical_url`.
     """
     urls = {canonical_url(p.url) for p in known} - {""}
-    texts = {fold(visible(p.text)) for p in known}
+    texts = {_key(visible(p.text)) for p in known}
     kept: list[Passage] = []
     for passage in passages:
         text = visible(passage.text).strip()
-        url, folded = canonical_url(passage.url), fold(text)
-        if not has_words(text) or url in urls or folded in texts:
+        url, key = canonical_url(passage.url), _key(text)
+        if not has_words(text) or url in urls or key in texts:
             continue
         urls |= {url} - {""}
-        texts.add(folded)
+        texts.add(key)
         kept.append(replace(passage, text=text, title=" ".join(visible(passage.title).split()), rank=len(kept) + 1))
     return tuple(kept)
+
+
+def _key(text: str) -> str:
+    """What texts are compared by: pages of different sites spell one text in full and half width."""
+    return fold(unicodedata.normalize("NFKC", text))
 
 
 def visible(text: str) -> str:
