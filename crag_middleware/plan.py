@@ -13,7 +13,7 @@ from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.assemble import Kept, assemble
 from crag_middleware.stages.decide import could_not_grade, decide, label
 from crag_middleware.stages.merge import arrange, fold, unseen
-from crag_middleware.stages.question import has_words, shorten
+from crag_middleware.stages.question import LEAD_IN, has_words, shorten
 from crag_middleware.stages.screen import screen
 from crag_middleware.stages.sentences import split
 from crag_middleware.stages.webquery import compose
@@ -25,7 +25,6 @@ from crag_middleware.types import (
     Exchange,
     Grade,
     Graded,
-    Language,
     Passage,
     Question,
     Status,
@@ -98,13 +97,15 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
 
     yield Stage("assembling")
     failed: Status = "no_evidence" if verdict else "retrieval_failed"
+    spoken = language(question.text) if settings.language == "auto" else settings.language
     block = assemble(
         (*kept_known, *kept_web),
         status=failed,
-        language=_language(question, settings),
+        language=spoken,
         first=first_number,
         budget=settings.max_context_tokens,
         count_tokens=policy.count_tokens,
+        tail=LEAD_IN[spoken] if settings.position == "human" else "",
     )
     if sum(len(s.strips) for s in block.sources) < sum(len(k.strips) for k in (*kept_known, *kept_web)):
         run.notes.append("cut_to_budget")
@@ -125,10 +126,6 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         calls=run.calls,
         timings_ms=timings,
     )
-
-
-def _language(question: Question, settings: CRAGSettings) -> Language:
-    return language(question.text) if settings.language == "auto" else settings.language
 
 
 def _standalone(question: Question, run: _Run) -> Plan[str]:

@@ -2,7 +2,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from crag_middleware.adapters.messages import inject, read_question, text_of
-from crag_middleware.stages.question import classify, has_words, shorten, without_fence
+from crag_middleware.stages.question import LEAD_IN, classify, has_words, shorten, without_fence
 from crag_middleware.types import Exchange
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -128,6 +128,8 @@ def test_our_own_block_never_becomes_part_of_the_question():
     sent_back = "<crag_sources>\nrules\n\n[1] knowledge: T\ntext\n</crag_sources>\n\nWhat is the port?"
 
     assert without_fence(sent_back) == "What is the port?"
+    for lead_in in LEAD_IN.values():
+        assert without_fence(sent_back.replace("What is", f"{lead_in}\n\nWhat is")) == "What is the port?"
     assert without_fence("a </crag_sources > b") == "a  b"
     assert read_question([HumanMessage(sent_back, id="1")], history=1).text == "What is the port?"
 

@@ -67,7 +67,7 @@ def approximate_tokens(text: str) -> int:
 
 
 def assemble(
-    kept: Sequence[Kept], *, status: Status, language: Language, first: int, budget: int, count_tokens: Callable[[str], int]
+    kept: Sequence[Kept], *, status: Status, language: Language, first: int, budget: int, count_tokens: Callable[[str], int], tail: str = ""
 ) -> Block:
     """The block for a turn.
 
@@ -79,6 +79,7 @@ def assemble(
         budget: The block never has more tokens than this. Strips are left out whole: first those too large on their own, then from the end, so
             that the lowest-ranked go first.
         count_tokens: Counts the tokens of a text.
+        tail: Stands after the fence.
 
     Returns:
         Without anything kept that fits: the note that nothing was found.
@@ -89,7 +90,7 @@ def assemble(
 
     def prefix(items: Sequence[Kept], strips: int) -> Block:
         sources = _take(items, strips, first)
-        text = _render(head, sources)
+        text = _fence(_render(head, sources), tail)
         return Block(text, count_tokens(text), sources)
 
     block = prefix(kept, _count(kept))
@@ -101,7 +102,7 @@ def assemble(
     if block.sources:
         return block
     failed: Status = "retrieval_failed" if status == "retrieval_failed" else "no_evidence"
-    text = f"<{FENCE}>\n{NOTES[failed][language]}\n</{FENCE}>"
+    text = _fence(NOTES[failed][language], tail)
     return Block(text, count_tokens(text))
 
 
@@ -122,7 +123,11 @@ def _take(kept: Sequence[Kept], strips: int, first: int) -> tuple[Source, ...]:
 
 def _render(head: str, sources: Sequence[Source]) -> str:
     shown = "\n\n".join(f"{_header(s)}\n{_body(s)}" for s in sources)
-    return f"<{FENCE}>\n{head}\n\n{shown}\n</{FENCE}>"
+    return f"{head}\n\n{shown}"
+
+
+def _fence(text: str, tail: str) -> str:
+    return f"<{FENCE}>\n{text}\n</{FENCE}>" + (f"\n\n{tail}" if tail else "")
 
 
 def _header(source: Source) -> str:

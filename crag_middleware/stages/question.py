@@ -4,6 +4,8 @@ import re
 import unicodedata
 from typing import Literal
 
+from crag_middleware.types import Language
+
 FENCE = "crag_sources"
 """Name of the tag that encloses injected evidence."""
 
@@ -11,7 +13,10 @@ _INVISIBLE = "[\u200b-\u200f\u2060-\u2064\ufeff\u00ad]*"
 FENCE_TAG = re.compile(rf"[<＜]\s*/?\s*{_INVISIBLE.join(FENCE)}[^<>＜＞]{{0,40}}[>＞]?", re.IGNORECASE)
 """Anything that a model could read as the opening or closing tag of our fence."""
 
-_FENCED = re.compile(rf"<{FENCE}>.*?</{FENCE}>", re.DOTALL)
+LEAD_IN: dict[Language, str] = {"en": "The user's message, answer it:", "zh": "用户的消息，请回答："}
+"""Stands between the block and the message. Without it a small model took a question under a list of sources for one more of them, and answered "[1]"."""
+
+_FENCED = re.compile(rf"<{FENCE}>.*?</{FENCE}>(?:\s*(?:{'|'.join(map(re.escape, LEAD_IN.values()))}))?", re.DOTALL)
 _QUESTION = re.compile(r"[^.!?。！？\n]*[?？]+")
 _GREETING = re.compile(
     r"(?:hi+|hello|hey|hiya|yo|good (?:morning|afternoon|evening|night|day)|greetings|thanks?|thank you|thx|cheers|bye|goodbye|see you|ok|okay"
