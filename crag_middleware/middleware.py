@@ -75,6 +75,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         TenantError: `agent_id` is no usable tenant id.
     """
 
+    # The framework's way to hide inner calls from v3 events; their tag `nostream` does the same for `stream_mode="messages"`.
     transformers = (InternalCallTransformer,)
     trace_policy = TracePolicy(process_inputs=omit_payload, process_outputs=omit_payload)
 
@@ -118,6 +119,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             has_web_search=web_search is not None,
             count_tokens=as_token_counter(token_counter),
         )
+        if check_options := getattr(web_search, "check_options", None):
+            check_options(settings.web_options)
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
         self._configuration = f"{settings.model_dump_json()} {getattr(vector_store, 'collection_name', '')}"

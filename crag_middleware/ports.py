@@ -65,6 +65,9 @@ class WebSearch(Protocol):
     """Searches the web; `options` are the provider's own.
 
     `search(query, *, agent_id, limit, timeout_s, options) -> Sequence[Passage]`
+
+    It may have a method `check_options(options)` that raises `ConfigError`; it is called once, with the settings' `web_options`, when the
+    middleware is built.
     """
 
     def search(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:

@@ -1,5 +1,6 @@
 """The record of a turn as plain JSON, and how it is told to a person. docs/receipt.md describes every key."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -43,10 +44,10 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
     entry: dict[str, Any] = {
         **_identity(passage),
         "rank": passage.rank,
-        "score": passage.score,
-        "confidence": passage.confidence,
+        "score": _number(passage.score),
+        "confidence": _number(passage.confidence),
         "label": grade.label,
-        "probability": grade.probability,
+        "probability": _number(grade.probability),
         "inconsistent": grade.inconsistent,
         "number": source.number if source else None,
     }
@@ -60,6 +61,11 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
 def _source(source: Source) -> dict[str, Any]:
     strips = [{"start": s.start, "end": s.end, "text": s.text} for s in source.strips]
     return {"number": source.number, **_identity(source.graded.passage), "label": source.graded.grade.label, "strips": strips}
+
+
+def _number(value: float | None) -> float | None:
+    """The number as plain JSON has it: stores and models like to give numpy's."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _identity(passage: Passage) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from crag_middleware.adapters.chat_model import ChatModelEvaluator
+from crag_middleware.adapters.tavily import TavilyWebSearch
 from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
@@ -620,6 +621,13 @@ def test_an_agent_that_is_told_only_tool_messages_after_the_question_does_not_ta
 def test_wrong_ports_are_refused_when_built(arguments, message):
     with pytest.raises(ConfigError, match=message):
         crag(**arguments)
+
+
+def test_wrong_web_options_are_refused_when_built():
+    web = TavilyWebSearch(api_key="k", api_base_url="http://127.0.0.1:1")
+
+    with pytest.raises(ConfigError, match="tme_range"):
+        crag(web_search=web, settings=CRAGSettings(web_options={"tme_range": "day"}))
 
 
 def test_an_evaluator_with_odd_thresholds_is_refused():

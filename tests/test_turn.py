@@ -3,6 +3,7 @@
 import json
 import logging
 
+import numpy as np
 import pytest
 from langchain_core.messages.utils import count_tokens_approximately
 
@@ -376,6 +377,15 @@ def test_the_receipt_is_plain_json_and_holds_dropped_text_only_on_request(how, d
 
     assert json.loads(json.dumps(receipt)) == receipt
     assert (OTHER.text in json.dumps(receipt)) is (detail == "full")
+
+
+def test_numbers_of_numpy_and_no_numbers_become_plain_ones():
+    odd = [passage("a port", "1", score=np.float32(0.5), confidence=np.float64(0.9)), passage("b port", "2", score=float("nan"))]
+
+    _, receipt = turn("invoke", passages=odd, evaluator=ScriptedEvaluator(otherwise=np.float32(0.95)))
+
+    assert json.loads(json.dumps(receipt, allow_nan=False)) == receipt
+    assert [type(p["score"]) for p in receipt["passages"]] == [float, type(None)]
 
 
 def test_a_degraded_turn_is_logged_without_private_text(caplog):

@@ -92,7 +92,7 @@ class TavilyWebSearch:
             "exclude_domains": exclude_domains,
             "include_raw_content": include_raw_content,
         }
-        self._prepare(1, 1.0, {})
+        self.check_options({})
 
     def __repr__(self) -> str:
         return f"TavilyWebSearch(max_results={self._max_results})"
@@ -119,6 +119,14 @@ class TavilyWebSearch:
         """The async form of `search`."""
         tool, arguments = self._prepare(limit, timeout_s, options or {})
         return _read(tool, await tool.ainvoke({"query": cut(query, MAX_QUERY_CHARS), **arguments}, {"tags": ["nostream"]}))
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Passes if a search can be made with these options; sends nothing.
+
+        Raises:
+            ConfigError: An option is unknown or can't work.
+        """
+        self._prepare(1, 1.0, options)
 
     def _prepare(self, limit: int, timeout_s: float, options: Mapping[str, Any]) -> tuple[TavilySearch, dict[str, Any]]:
         """A tool made for one search, since most parameters are refused when it is called, and what it takes when called."""

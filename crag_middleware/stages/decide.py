@@ -18,7 +18,7 @@ def label(grade: Grade, thresholds: Thresholds) -> Grade:
         cut = "relevant"
     elif grade.probability < thresholds.lower:
         cut = "incorrect"
-    return replace(grade, label=cut)
+    return grade if grade.label == cut else replace(grade, label=cut)
 
 
 def decide(grades: Sequence[Grade]) -> Verdict:

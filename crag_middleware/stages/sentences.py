@@ -60,12 +60,12 @@ _STOP = re.compile(rf"[.!?…。！？｡](?<![.!?…。！？｡][.!?…。！�
 The look back keeps the search from starting again inside a run, which would take quadratic time.
 """
 
-_HAN_STOPS = frozenset("。！？｡")
+_HAN_STOPS = "。！？｡"
 _HAN_START = re.compile(f"[{_HAN}{_HAN_OPENERS}]")
 _BREAK = re.compile(r".*(?:[，、；：,;:](?!\d)|\s)", re.DOTALL)
 _SEMICOLONS = re.compile(r"；+")
 _SIGN = re.compile(r"\S")
-_TAIL = re.compile(r"[\w.'’-]*\Z", re.ASCII)
+_TAIL = re.compile(r"[\w.'’-]*+\Z", re.ASCII)
 _HAN_CHARACTER = re.compile(f"[{_HAN}]")
 _LABEL = re.compile(r"[(（]?(?:\d{1,3}|[a-z]|[ivx]{1,4})")
 _CAPITALISED = re.compile(r"[A-Z][a-z]*(?![\w.])")
@@ -193,16 +193,15 @@ def _sentences(text: str, block: Piece) -> list[Piece]:
         if following == end:
             break
         shut, after = stop.span(1)
-        first = text[following]
         if text[shut - 1] in _HAN_STOPS:
-            if after > shut and first in "，、；：,;:":
+            if after > shut and text[following] in "，、；：,;:":
                 continue
-        elif after == following and not _HAN_START.match(first):
+        elif after == following and not _HAN_START.match(text, following):
             continue
-        elif text[at:shut] == ".":
+        elif shut == at + 1 and text[at] == ".":
             if not _ends(text, start, at, following):
                 continue
-        elif first.islower() or not (first.isupper() or _EXCLAIMS.search(text, at, shut)):
+        elif (first := text[following]).islower() or not (first.isupper() or _EXCLAIMS.search(text, at, shut)):
             continue
         if shut < after == following and (opening := _opening(text, start, shut, after)) is not None:
             after = following = opening
@@ -224,7 +223,7 @@ def _ends(text: str, start: int, dot: int, following: int) -> bool:
     tail = _TAIL.search(text, max(start, dot - 12), dot)
     name = tail.group().lower() if tail else ""
     when = _ABBREVIATIONS.get(name)
-    if when is None and len(name.replace(".", "")) == name.count(".") + 1 and name[-1:].isalpha():
+    if when is None and len(name) == 2 * name.count(".") + 1 and name[-1:].isalpha():
         when = _RARELY  # An initial or a dotted one: `J.`, `U.S.`
     if when == _NEVER or (dot - start < 6 and _LABEL.fullmatch(text, start, dot)) or dot == start:
         return False

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from crag_middleware.types import Language
 
@@ -59,15 +59,30 @@ def finder(wanted: Collection[str]) -> Callable[[str], set[str]]:
     Args:
         wanted: Terms as `terms` returns them.
     """
+    find = part_finder(wanted)
+    return lambda text: find(text, (text,))[0]
+
+
+def part_finder(wanted: Collection[str]) -> Callable[[str, Sequence[str]], list[set[str]]]:
+    """A function that tells, of a text and its parts, which of the wanted terms each part has.
+
+    Args:
+        wanted: Terms as `terms` returns them.
+    """
     han = tuple(term for term in wanted if _HAN_RUN.match(term))
     latin = frozenset(wanted).difference(han)
     heads = tuple(map(_head, latin))
 
-    def find(text: str) -> set[str]:
-        found = set(filter(text.__contains__, han))
-        # Most strips share no word with the question; a look for substrings spares those the words' taking apart.
-        if any(map(text.casefold().__contains__, heads)) or (heads and not text.isascii() and _COMPATIBLE.search(text)):
-            found.update(latin.intersection(_latin_terms(text)))
+    def find(text: str, parts: Sequence[str]) -> list[set[str]]:
+        # Most texts share few words with the question; a look for substrings, in the whole first, spares their parts the taking apart.
+        here = tuple(filter(text.__contains__, han))
+        found = [{term for term in here if term in part} for part in parts]
+        near = tuple(filter(text.casefold().__contains__, heads))
+        odd = bool(heads) and not text.isascii() and _COMPATIBLE.search(text) is not None
+        if near or odd:
+            for part, shared in zip(parts, found, strict=True):
+                if any(map(part.casefold().__contains__, near)) or (odd and _COMPATIBLE.search(part)):
+                    shared.update(latin.intersection(_latin_terms(part)))
         return found
 
     return find
