@@ -62,12 +62,14 @@ def shape(messages):
 
 
 @both
-def test_a_tool_loop_retrieves_and_grades_once_and_every_call_sees_the_same_bytes(how):
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_tool_loop_retrieves_and_grades_once_and_every_call_sees_the_same_bytes(how, saved):
     """C001, C017"""
     store, evaluator = ScriptedRetriever({"a": [PORT]}), ScriptedEvaluator()
-    agent, model = agent_with(crag(vector_store=store, evaluator=evaluator), replies=LOOP, tools=TOOLS)
+    middleware = crag(vector_store=store, evaluator=evaluator, settings=CRAGSettings(save_evidence=saved))
+    agent, model = agent_with(middleware, replies=LOOP, tools=TOOLS, checkpointer=InMemorySaver())
 
-    ask(agent, QUESTION, how)
+    ask(agent, QUESTION, how, config={"configurable": {"thread_id": "1"}})
 
     assert len(model.requests) == 3
     assert len(store.asked) == len(evaluator.asked) == 1
@@ -578,6 +580,12 @@ def test_two_event_loops_in_a_row_and_then_sync():
 
     assert len(store.asked) == 3
     assert len({request[0].text for request in model.requests}) == 1
+
+
+async def test_a_sync_call_inside_a_running_loop_works_as_in_a_notebook():
+    agent, _ = agent_with(crag([PORT]))
+
+    assert ask(agent, QUESTION)["crag"]["status"] == "grounded"
 
 
 def test_an_async_only_port_is_named_when_built_and_when_used_sync(caplog):

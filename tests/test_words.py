@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crag_middleware.stages.numbers import numbers
-from crag_middleware.stages.words import finder, language, terms
+from crag_middleware.stages.words import finder, language, part_finder, terms
 
 
 @pytest.mark.parametrize(
@@ -142,3 +142,16 @@ def test_no_input_takes_more_than_linear_time(unit):
     terms(text), numbers(text), language(text), finder(["a", "1"])(text)
 
     assert time.perf_counter() - started < 5
+
+
+@given(
+    st.lists(st.sampled_from(["Port 9100 is used.", "端口是九千。", "NOT here", "v2.1 不支持", "ßtraße", "", "ｐｏｒｔ"]), max_size=8),
+    st.text(max_size=20),
+)
+def test_the_parts_of_a_text_are_searched_as_each_on_its_own(parts: list[str], extra: str) -> None:
+    wanted = frozenset(terms("Which port is not supported by v2.1? 端口 支持"))
+    parts = [*parts, extra]
+
+    found = part_finder(wanted)(" ".join(parts), parts)
+
+    assert [found.get(i, frozenset()) for i in range(len(parts))] == [finder(wanted)(part) for part in parts]

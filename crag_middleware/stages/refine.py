@@ -33,7 +33,7 @@ _LEANS = re.compile(
 )
 _EXCEPTION = re.compile(
     r"except|unless|exclud|exempt|other than|only (?:if|when|for)|provided that|as long as|subject to|"
-    r"n(?:o|')t apply|not (?:include|cover|valid|available|eligible)|"
+    r"(?:not|n't) apply|not (?:include|cover|valid|available|eligible)|"
     r"除外|例外|除非|不适用|不包括|不包含|不含|不在此|仅限|只有|前提"
 )
 """A sign of an exception anywhere in a strip, in small letters: `re.IGNORECASE` would take several times as long."""
@@ -92,26 +92,22 @@ def _score(question: str, pages: Sequence["_Page"]) -> list[list[float]]:
     names = frozenset(terms(" ".join(_NAME.findall(question))))
     find = part_finder(wanted)
     found = [find(page.text, page.strips) for page in pages]
-    frequency = Counter(chain.from_iterable(chain.from_iterable(found)))
-    count = sum(map(len, found))
+    hits = [shared for shares in found for shared in shares.values()]
+    frequency = Counter(chain.from_iterable(hits))
+    count = sum(len(page.strips) for page in pages)
     long = 2 * sum(len(page.text) for page in pages) / max(count, 1)
     weight = {
         term: log(1 + (count - n + 0.5) / (n + 0.5)) * (PRECISE if term in names or any(map(str.isdigit, term)) else 1.0)
         for term, n in frequency.items()
     }
 
-    worth: dict[frozenset[str], float] = {}
-
-    def score(strip: str, shared: set[str]) -> float:
-        together = frozenset(shared)
-        if together not in worth:  # Exact summing, so that the order of a set can't decide a tie; slow, and few sets of words occur.
-            worth[together] = fsum(weight[term] for term in together)
-        return worth[together] / max(1.0, len(strip) / long)
-
-    return [
-        [score(strip, shared) if shared else 0.0 for strip, shared in zip(page.strips, shares, strict=True)]
-        for page, shares in zip(pages, found, strict=True)
-    ]
+    # Exact summing, so that the order of a set can't decide a tie; slow, and few sets of words occur.
+    worth = {shared: fsum(map(weight.__getitem__, shared)) for shared in set(hits)}
+    scores = [[0.0] * len(page.strips) for page in pages]
+    for page, shares, row in zip(pages, found, scores, strict=True):
+        for i, shared in shares.items():
+            row[i] = worth[shared] / max(1.0, len(page.strips[i]) / long)
+    return scores
 
 
 @dataclass(frozen=True, slots=True)
