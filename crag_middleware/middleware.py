@@ -99,6 +99,9 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if name is not None and not _NAME.fullmatch(name):
             msg = f"`name` must be a letter followed by at most 63 letters, digits, `_` or `-`, got {name!r}"
             raise ConfigError(msg)
+        if settings is not None and not isinstance(settings, CRAGSettings):
+            msg = f"`settings` must be `CRAGSettings(...)`, got {type(settings).__name__}"
+            raise ConfigError(msg)
         self._agent_id = agent_id
         self._name = name
         self._settings = settings = settings or CRAGSettings()
@@ -123,7 +126,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             check_options(settings.web_options)
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
-        self._configuration = f"{settings.model_dump_json()} {getattr(vector_store, 'collection_name', '')}"
+        self._configuration = f"{settings!r} {getattr(vector_store, 'collection_name', '')}"
         self.state_schema = _state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
         for port in self._ports.values():
             if port.sync is None:

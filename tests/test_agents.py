@@ -624,6 +624,7 @@ def test_an_agent_that_is_told_only_tool_messages_after_the_question_does_not_ta
         ({"web_search": 3}, "`search` or `asearch`"),
         ({"refiner": 3}, "`refine` or `arefine`"),
         ({"vector_store": 3}, "`vector_store` must be"),
+        ({"settings": {"top_k": 3}}, r"`settings` must be `CRAGSettings\(...\)`, got dict"),
     ],
 )
 def test_wrong_ports_are_refused_when_built(arguments, message):
