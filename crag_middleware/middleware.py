@@ -5,7 +5,7 @@ import logging
 import re
 import types
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, TracePolicy, omit_payload
@@ -21,7 +21,7 @@ from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.messages import inject, read_question
 from crag_middleware.drive import World, arun, run
-from crag_middleware.errors import ConfigError
+from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.plan import Policy, correct
 from crag_middleware.ports import (
     AsyncEvaluator,
@@ -126,7 +126,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             check_options(settings.web_options)
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
-        self._configuration = f"{settings!r} {getattr(vector_store, 'collection_name', '')}"
+        self._configuration = _digest(repr(settings), str(getattr(vector_store, "collection_name", "")))
         self.state_schema = _state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
         for port in self._ports.values():
             if port.sync is None:
@@ -136,6 +136,18 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def name(self) -> str:
         """The instance's name within the agent."""
         return self._name or type(self).__name__
+
+    def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Puts an earlier turn's receipt away, which would be returned again if this turn ended before its first model call."""
+        memo, question = self._memo(state), read_question(state["messages"], history=0)
+        if not memo or question is None or memo.get("message_id") == question.message_id:
+            return None
+        nothing = Evidence(question=replace(question, skip="not_reached"), status="skipped")
+        return {self._receipt_key: record(nothing, name=self.name, detail="injected"), self._turn_key: {}}
+
+    async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Puts an earlier turn's receipt away."""
+        return self.before_agent(state, runtime)
 
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Finds the turn's evidence, once per turn."""
@@ -163,13 +175,13 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         messages = state["messages"]
         question = read_question(messages, history=self._settings.history_messages)
         memo = self._memo(state)
-        owner = _digest(scope.agent_id, self._configuration)
+        is_ours = memo.get("tenant") == _digest(scope.agent_id) and memo.get("configuration") == self._configuration
         if question is None:
-            if memo.get("owner") == owner:  # summarised away in mid-turn
+            if is_ours:  # summarised away in mid-turn
                 return None
             question = Question(text="", skip="empty")
-        turn = _Turn(scope, question, owner, _digest(question.text))
-        same_message = memo.get("owner") == owner and memo.get("message_id") == question.message_id
+        turn = _Turn(scope, question, _digest(question.text))
+        same_message = is_ours and memo.get("message_id") == question.message_id
         answering = messages[-1].id != question.message_id  # from then on a redacting middleware may have changed the text
         return None if same_message and (answering or memo.get("text") == turn.text) else turn
 
@@ -195,7 +207,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if evidence.troubles:
             logger.warning("crag turn degraded: %s", ", ".join(f"{t.step} ({t.reason})" for t in evidence.troubles))
         memo = {
-            "owner": turn.owner,
+            "tenant": _digest(turn.scope.agent_id),
+            "configuration": self._configuration,
             "message_id": turn.question.message_id,
             "text": turn.text,
             "block": evidence.block,
@@ -204,9 +217,17 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return {self._receipt_key: record(evidence, name=self.name, detail=self._settings.receipt_detail), self._turn_key: memo}
 
     def _with_evidence(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """The request with the evidence of this tenant's turn.
+
+        Raises:
+            TenantError: A run that was stopped before its model call is resumed for another tenant, or for none.
+        """
         memo = self._memo(request.state)
         if not memo.get("block"):
             return request
+        if memo["tenant"] != _digest(resolve(self._agent_id, request.runtime).agent_id):
+            msg = "the evidence of this turn belongs to another tenant; resume a run with the context that it was started with"
+            raise TenantError(msg, reason="tenant_conflict")
         messages, system = inject(
             memo["block"],
             request.messages,
@@ -219,11 +240,10 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """One user turn: whose it is, what is asked, and digests that tell it from others."""
+    """One user turn: whose it is, what is asked, and a digest of the words."""
 
     scope: Scope
     question: Question
-    owner: str
     text: str
 
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Exchange, Grade, Passage, Strip
+from crag_middleware.types import Exchange, Grade, Origin, Passage, Strip
 
 T = TypeVar("T")
 PortName = Literal["retriever", "evaluator", "refiner", "rewriter", "web_search"]
@@ -58,7 +58,7 @@ def retrieve(question: str, scope: Scope, *, limit: int, timeout_s: float) -> Ca
     """Search the knowledge: passages with unique ids, ranked from 1."""
 
     def read(reply: Any) -> tuple[Passage, ...]:
-        return _passages(reply, limit, RetrievalError)
+        return _passages(reply, limit, "knowledge", RetrievalError)
 
     keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s}
     return Call("retriever", (question,), keywords, timeout_s, read, RetrievalError)
@@ -79,7 +79,7 @@ def search_web(query: str, scope: Scope, *, limit: int, timeout_s: float, option
     """Search the web: passages with unique ids, ranked from 1."""
 
     def read(reply: Any) -> tuple[Passage, ...]:
-        return _passages(reply, limit, WebSearchError)
+        return _passages(reply, limit, "web", WebSearchError)
 
     keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s, "options": options}
     return Call("web_search", (query,), keywords, timeout_s, read, WebSearchError)
@@ -126,9 +126,12 @@ def _each(reply: Any, kind: type[T], error: type[CRAGError]) -> Sequence[T]:
     return items
 
 
-def _passages(reply: Any, limit: int, error: type[CRAGError]) -> tuple[Passage, ...]:
-    """At most `limit` passages with unique ids, ranked from 1; a repeated id keeps its first place."""
+def _passages(reply: Any, limit: int, origin: Origin, error: type[CRAGError]) -> tuple[Passage, ...]:
+    """At most `limit` passages with unique ids, ranked from 1; a repeated id keeps its first place.
+
+    Where they come from is decided by who was asked, not by what the port says.
+    """
     unique: dict[str, Passage] = {}
     for passage in _each(reply, Passage, error):
         unique.setdefault(passage.id, passage)
-    return tuple(replace(passage, rank=rank) for rank, passage in enumerate([*unique.values()][:limit], start=1))
+    return tuple(replace(passage, rank=rank, origin=origin) for rank, passage in enumerate([*unique.values()][:limit], start=1))

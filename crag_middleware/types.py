@@ -103,13 +103,13 @@ class Question:
         text: The user's words, without block markup or our own fence.
         message_id: The id of the human message; empty if it has none.
         history: Earlier user and assistant texts, oldest first.
-        skip: Why nothing is retrieved for it (`empty`, `no_text`, `greeting`), or None.
+        skip: Why nothing is retrieved for it (`empty`, `no_text`, `greeting`; `not_reached`: the turn ended before its first model call), or None.
     """
 
     text: str
     message_id: str = ""
     history: tuple[Exchange, ...] = ()
-    skip: Literal["empty", "no_text", "greeting"] | None = None
+    skip: Literal["empty", "no_text", "greeting", "not_reached"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from langchain.agents.middleware import (
     PIIMiddleware,
     SummarizationMiddleware,
     ToolRetryMiddleware,
+    hook_config,
 )
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.callbacks import UsageMetadataCallbackHandler
@@ -380,6 +381,69 @@ def test_the_same_thread_under_another_tenant_does_not_get_the_first_ones_eviden
 
     assert [t for t, _ in store.asked] == ["a", "b"]
     assert "9100" not in str(model.requests[1])
+
+
+@both
+@pytest.mark.parametrize("context", [{"agent_id": "b"}, None])
+def test_a_run_stopped_before_its_model_call_is_not_resumed_for_another_tenant(how, context):
+    """C117"""
+    store = ScriptedRetriever({"a": [PORT], "b": []})
+    model = ScriptedChatModel(replies=["ok"])
+    agent = create_agent(
+        model, middleware=[crag(vector_store=store, agent_id=None)], checkpointer=InMemorySaver(), interrupt_before=["model"]
+    )
+    thread = {"configurable": {"thread_id": "1"}}
+
+    ask(agent, QUESTION, how, config=thread, context={"agent_id": "a"})
+    with pytest.raises(TenantError):
+        ask(agent, None, how, config=thread, context=context)
+
+    assert not model.requests
+    ask(agent, None, how, config=thread, context={"agent_id": "a"})
+    assert "9100" in model.requests[0][0].text
+
+
+class Ending(AgentMiddleware):
+    """Ends a turn that says stop before the model is called."""
+
+    @hook_config(can_jump_to=["end"])
+    def before_model(self, state, runtime):
+        return {"jump_to": "end"} if state["messages"][-1].text == "stop" else None
+
+
+@both
+def test_a_turn_that_ends_before_its_model_call_does_not_return_an_earlier_receipt(how):
+    store = ScriptedRetriever({"a": [PORT]})
+    agent, _ = agent_with([Ending(), crag(vector_store=store)], checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "1"}}
+
+    first = ask(agent, QUESTION, how, config=thread)
+    second = ask(agent, "stop", how, config=thread)
+
+    assert first["crag"]["status"] == "grounded"
+    assert (second["crag"]["status"], second["crag"]["skipped"], second["crag"]["sources"]) == ("skipped", "not_reached", [])
+    assert ask(agent, "And now?", how, config=thread)["crag"]["status"] == "grounded"
+
+
+@both
+def test_a_tool_result_that_a_client_sends_later_belongs_to_the_same_turn(how):
+    """C001"""
+    store = ScriptedRetriever({"a": [PORT]})
+    agent, model = agent_with(
+        crag(vector_store=store),
+        replies=[call("get_stock"), "done"],
+        tools=TOOLS,
+        checkpointer=InMemorySaver(),
+        interrupt_before=["tools"],
+    )
+    thread = {"configurable": {"thread_id": "1"}}
+
+    ask(agent, QUESTION, how, config=thread)
+    agent.update_state(thread, {"messages": [ToolMessage("17", tool_call_id="call-get_stock-0")]}, as_node="tools")
+    ask(agent, None, how, config=thread)
+
+    assert len(store.asked) == 1
+    assert "[1] knowledge" in model.requests[1][0].text
 
 
 @both

@@ -40,22 +40,19 @@ def read_question(messages: Sequence[AnyMessage], *, history: int) -> Question |
     skip = classify(text)
     if skip == "empty" and not isinstance(message.content, str) and message.content:
         return Question(text="", message_id=message.id or "", skip="no_text")
-    earlier = _exchanges(messages[:place])[-history:] if history else []
-    return Question(text=text, message_id=message.id or "", history=tuple(earlier), skip=skip)
+    return Question(text=text, message_id=message.id or "", history=_exchanges(messages[:place], history), skip=skip)
 
 
-def _exchanges(messages: Sequence[AnyMessage]) -> list[Exchange]:
-    """What user and assistant said to each other: no tool calls, no tool results, no summaries."""
-    exchanges = []
-    for message in messages:
-        text = without_fence(text_of(message.content))
-        if not text:
-            continue
-        if is_question(message):
-            exchanges.append(Exchange("user", text))
-        elif isinstance(message, AIMessage) and not message.tool_calls:
-            exchanges.append(Exchange("assistant", text))
-    return exchanges
+def _exchanges(messages: Sequence[AnyMessage], most: int) -> tuple[Exchange, ...]:
+    """What user and assistant said last to each other, oldest first: no tool calls, no tool results, no summaries."""
+    exchanges: list[Exchange] = []
+    for message in reversed(messages):
+        if len(exchanges) == most:
+            break
+        is_answer = isinstance(message, AIMessage) and not message.tool_calls
+        if (is_question(message) or is_answer) and (text := without_fence(text_of(message.content))):
+            exchanges.append(Exchange("assistant" if is_answer else "user", text))
+    return tuple(reversed(exchanges))
 
 
 def inject(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from crag_middleware.stages.question import FENCE, FENCE_TAG
+from crag_middleware.stages.fences import seen
+from crag_middleware.stages.question import FENCE, FENCE_TAG, LEAD_IN
 from crag_middleware.types import Graded, Language, Passage, Source, Status, Strip
 
 RULES: dict[Language, str] = {
@@ -39,7 +40,12 @@ NOTES: dict[Status, dict[Language, str]] = {
 GAP = " … "
 """Stands where text was left out between two strips."""
 
-_FOREIGN_CITATION = re.compile(r"(?<![\w\])])\[(\d{1,3}(?:\s*[,，、-]\s*\d{1,3})*)\]|【(\d{1,3})】|［(\d{1,3})］")
+_FOREIGN_CITATION = re.compile(
+    r"(?<![A-Za-z0-9_\])])[\[【［〔]\s{0,3}\^?(\d{1,4}(?:\s{0,3}[-–—~,，、;；]\s{0,3}\d{1,4}){0,9})\s{0,3}(?:†[^\]】］〕\n]{0,40})?[\]】］〕]"
+    r"|[\[【［〔]\s{0,3}(\d{1,4})\s{0,3}[\]】］〕](?=\s{0,3}(?:knowledge|web)\b)"
+)
+"""A citation as models write it, or the head of a source; `code[0]` is neither."""
+
 _CJK = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
 
@@ -150,7 +156,7 @@ def _day(passage: Passage) -> str:
 
 
 def _one_line(text: str) -> str:
-    return neutralise(" ".join(str(text).split()))[:200]
+    return neutralise(" ".join(str(text).split())).replace("|", "/")[:200]
 
 
 def _body(source: Source) -> str:
@@ -168,6 +174,8 @@ def _body(source: Source) -> str:
 
 
 def neutralise(text: str) -> str:
-    """The text without anything that could be read as our fence or as one of our citation numbers."""
-    text = FENCE_TAG.sub(lambda m: m.group().replace("<", "‹").replace("＜", "‹").replace(">", "›").replace("＞", "›"), text)
-    return _FOREIGN_CITATION.sub(lambda m: f"({next(g for g in m.groups() if g)})", text)
+    """The text without what could be read as our fence, as one of our citation numbers, or as the line that leads in the user's message."""
+    text = FENCE_TAG.sub("(tag)", seen(text))
+    for lead_in in LEAD_IN.values():
+        text = text.replace(lead_in, f"({lead_in[:-1]})")
+    return _FOREIGN_CITATION.sub(lambda m: f"({m[1] or m[2]})", text)

@@ -66,7 +66,8 @@ SCHEMA: dict[str, Any] = {
 
 MAX_REASON_CHARS = 200
 
-_NUMBERED_LINE = re.compile(r"^\W*(?:passages?|段落|片段|文档|第)?\s*[\[(（【]?\s*(\d{1,3})(?!\d|\.\d)(.*)$", re.IGNORECASE | re.MULTILINE)
+_NUMBERED_LINE = re.compile(r"\W{0,8}(?:passages?|段落|片段|文档|第)?\s{0,3}[\[(（【]?\s{0,3}(\d{1,3})(?!\d|\.\d)(.*)", re.IGNORECASE)
+MAX_LINE_CHARS = 300
 _STATED = re.compile(r"(?<![\w.])(?:0?\.\d+|1\.0+|\d{1,3}\s*[%％])(?![\d.]*\d)")
 _KEYS: dict[str, tuple[str, ...]] = {
     "passage": ("passage", "passage_id", "id", "index", "number", "n", "doc", "document", "段落", "编号"),
@@ -172,7 +173,8 @@ def _number(value: Any) -> int | None:
 
 def _prose(text: str, count: int) -> dict[int, dict[str, Any]]:
     """Labels, and numbers beside them, that stand in numbered lines; for a single passage, anywhere in the text."""
-    said = {int(match[1]): match[2] for match in _NUMBERED_LINE.finditer(text)} if count > 1 else {1: text}
+    lines = [line.strip()[:MAX_LINE_CHARS] for line in text.splitlines()] if count > 1 else []
+    said = {int(match[1]): match[2] for line in lines if (match := _NUMBERED_LINE.match(line))} if count > 1 else {1: text}
     return {number: {"label": words, "confidence": _stated(words)} for number, words in said.items()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from crag_middleware.types import Graded, Label, Passage
 
 _ORDER: dict[Label, int] = {"relevant": 0, "ambiguous": 1, "ungraded": 2, "incorrect": 3}
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d{1,18}")  # int() refuses thousands of digits
 
 
 def fold(text: str) -> str:

@@ -1,20 +1,18 @@
 """Foreign text inside our prompts: fenced as data, and cut to a size."""
 
-import re
-
+from crag_middleware.stages.fences import seen, tag_pattern
 from crag_middleware.stages.words import finder, terms
 
 CUT = "\n[...]\n"
 """Stands where text was left out."""
 
 _TAGS = ("question", "passage", "conversation", "queries")
-_INVISIBLE = "[\\s\u200b-\u200f\u2060-\u2064\ufeff\u00ad]*"
-_TAG = re.compile(rf"[<＜](?=[\s/／]*{_INVISIBLE}(?:{'|'.join(_INVISIBLE.join(tag) for tag in _TAGS)}))", re.IGNORECASE)
+_TAG = tag_pattern(*_TAGS)
 
 
 def fenced(tag: str, text: str, attributes: str = "") -> str:
     """The text between an opening and a closing tag, of which it can write none itself."""
-    return f"<{tag}{attributes}>\n{_TAG.sub('‹', text)}\n</{tag}>"
+    return f"<{tag}{attributes}>\n{_TAG.sub('(tag)', seen(text))}\n</{tag}>"
 
 
 def clip(text: str, question: str, limit: int) -> str:

@@ -4,20 +4,25 @@ import re
 import unicodedata
 from typing import Literal
 
+from crag_middleware.stages.fences import tag_pattern
 from crag_middleware.types import Language
 
 FENCE = "crag_sources"
 """Name of the tag that encloses injected evidence."""
 
-_INVISIBLE = "[\u200b-\u200f\u2060-\u2064\ufeff\u00ad]*"
-FENCE_TAG = re.compile(rf"[<＜]\s*/?\s*{_INVISIBLE.join(FENCE)}[^<>＜＞]{{0,40}}[>＞]?", re.IGNORECASE)
+FENCE_TAG = tag_pattern(FENCE)
 """Anything that a model could read as the opening or closing tag of our fence."""
 
 LEAD_IN: dict[Language, str] = {"en": "The user's message, answer it:", "zh": "用户的消息，请回答："}
 """Stands between the block and the message. Without it a small model took a question under a list of sources for one more of them, and answered "[1]"."""
 
-_FENCED = re.compile(rf"<{FENCE}>.*?</{FENCE}>(?:\s*(?:{'|'.join(map(re.escape, LEAD_IN.values()))}))?", re.DOTALL)
-_QUESTION = re.compile(r"[^.!?。！？\n]*[?？]+")
+_FENCED = re.compile(rf"<{FENCE}>(?:(?!<{FENCE}>).)*?</{FENCE}>(?:\s{{0,4}}(?:{'|'.join(map(re.escape, LEAD_IN.values()))}))?", re.DOTALL)
+_SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[?？]+|[.!。！\n]+|\Z)")
+_SEPARATOR = re.compile(r"[,.!?~，。！？～、\n]")
+
+MAX_GREETING_CHARS = 200
+"""A longer text says more than hello."""
+
 _GREETING = re.compile(
     r"(?:hi+|hello|hey|hiya|yo|good (?:morning|afternoon|evening|night|day)|greetings|thanks?|thank you|thx|cheers|bye|goodbye|see you|ok|okay"
     r"|great|cool|got it|bonjour|hola|ciao"
@@ -28,9 +33,12 @@ _GREETING = re.compile(
 
 def classify(text: str) -> Literal["empty", "greeting"] | None:
     """Why nothing should be retrieved for a text: it is blank, or nothing but greetings, thanks and the like; None if it should."""
-    if not text.strip():
+    text = text.strip()
+    if not text:
         return "empty"
-    parts = [p for p in re.split(r"[\s]*[,.!?~，。！？～、\n]+[\s]*", " ".join(text.casefold().split(" "))) if p]
+    if len(text) > MAX_GREETING_CHARS:
+        return None
+    parts = [" ".join(part.split()) for part in _SEPARATOR.split(text.casefold())]
     words = [re.sub(r"[^\w ]", "", unicodedata.normalize("NFKC", part)).strip() for part in parts]
     spoken = [w for w in words if w]
     return "greeting" if spoken and all(_GREETING.fullmatch(w) for w in spoken) else None
@@ -50,10 +58,11 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     asked = ""
-    for match in reversed([m.group().strip() for m in _QUESTION.finditer(text)][-5:]):
-        if len(asked) + len(match) + 1 > limit // 2:
+    questions = [sentence.strip() for sentence in _SENTENCE.findall(text) if sentence.endswith(("?", "？"))]
+    for question in reversed(questions[-5:]):
+        if len(asked) + len(question) + 1 > limit // 2:
             break
-        asked = f"{match} {asked}".strip()
+        asked = f"{question} {asked}".strip()
     rest = limit - len(asked) - 2
     head, tail = text[: rest // 3], text[-(rest - rest // 3) :]
     if asked and asked in tail:

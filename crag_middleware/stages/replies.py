@@ -12,8 +12,11 @@ from crag_middleware.types import Label
 MAX_REPLY_CHARS = 100_000
 """A longer reply is cut before it is read; no grading comes near it."""
 
-_REASONING = re.compile(r"<(think|thinking|thought|reasoning)\b[^>]*>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
-_REASONING_END = re.compile(r"\A.*</(?:think|thinking|thought|reasoning)\s*>", re.DOTALL | re.IGNORECASE)
+MAX_BROKEN = 200
+"""Brackets that begin no JSON; after so many there is none, and each costs a look at the rest of the text."""
+
+_REASONING = re.compile(r"<(think|thinking|thought|reasoning)\b[^<>]{0,200}>.*?(?:</\1\s{0,8}>|\Z)", re.DOTALL | re.IGNORECASE)
+_REASONING_END = re.compile(r"\A.*</(?:think|thinking|thought|reasoning)\s{0,8}>", re.DOTALL | re.IGNORECASE)
 _BRACKET = re.compile(r"[{\[]")
 _DECODER = json.JSONDecoder()
 
@@ -25,12 +28,13 @@ def without_reasoning(reply: str) -> str:
 
 def json_values(text: str) -> Iterator[Any]:
     """Every complete JSON object or array in a text, outermost first, in order; broken ones give their complete parts."""
-    at = 0
-    while start := _BRACKET.search(text, at):
+    at = broken = 0
+    while broken < MAX_BROKEN and (start := _BRACKET.search(text, at)):
         try:
             value, at = _DECODER.raw_decode(text, start.start())
         except ValueError:  # broken JSON, or an integer of thousands of digits
             at = start.end()
+            broken += 1
         except RecursionError:  # thousands of brackets in a row: nothing worth reading
             return
         else:

@@ -70,7 +70,8 @@ def read_query(reply: str, question: str, tried: Sequence[str] = ()) -> str:
     text = without_reasoning(reply)
     if fence := _CODE.search(text):
         text = fence[1]
-    query = _bare(_first_line(_from_json(text) or text))
+    line = _first_line(_from_json(text) or text)
+    query = _bare(line) if len(line) <= 2 * MAX_QUERY_CHARS else line
     if not any(character.isalnum() for character in query):
         msg = "the rewriter's reply holds no query"
         raise RewriteError(msg, reason="empty")

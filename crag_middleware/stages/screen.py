@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from crag_middleware.stages.fences import seen
 from crag_middleware.stages.merge import fold
 from crag_middleware.stages.question import has_words
 from crag_middleware.types import Passage
 
 _BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x9f"  # control characters
-    "\xad\u034f\u061c\u180e\u200b-\u200f\u2060-\u206f\ufeff\ufff9-\ufffb"  # zero width, marks of direction
-    "\u202a-\u202e"  # bidirectional embeddings and overrides
-    "\ufe00-\ufe0f\U000e0000-\U000e0fff"  # variation selectors and tags, which can smuggle text
-    "\ud800-\udfff]"  # lone surrogates, which no encoder takes
-)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _ODD_IN_URL = re.compile(r"[\s\\\x00-\x1f\x7f]")
 _TRACKING = re.compile(
@@ -55,7 +49,7 @@ def _key(text: str) -> str:
 def visible(text: str) -> str:
     """The text as a reader sees it: line breaks in one form, without control, zero-width and bidirectional characters and HTML comments."""
     # A space takes a comment's place, so that what stood around it can't form another one.
-    return _COMMENT.sub(" ", _INVISIBLE.sub("", _BREAKS.sub("\n", text)))
+    return _COMMENT.sub(" ", seen(_BREAKS.sub("\n", text)))
 
 
 def host(url: str) -> str:

@@ -15,7 +15,7 @@ both = pytest.mark.parametrize("how", ["invoke", "ainvoke"])
 
 
 def ask(agent: Any, question: Any, how: str = "invoke", **keywords: Any) -> dict[str, Any]:
-    """The agent's result for a question, a list of messages, or a Command; sync or async."""
+    """The agent's result for a question, a list of messages, a Command, or None to go on; sync or async."""
     given = {"messages": [("user", question)]} if isinstance(question, str) else question
     if isinstance(given, list):
         given = {"messages": given}

@@ -1,0 +1,71 @@
+"""No text, however odd, holds a turn up: what reads foreign text takes time in proportion to its length."""
+
+import contextlib
+import time
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+
+from crag_middleware.adapters.messages import read_question
+from crag_middleware.errors import RewriteError
+from crag_middleware.stages.assemble import neutralise
+from crag_middleware.stages.grading import read_grades
+from crag_middleware.stages.merge import arrange
+from crag_middleware.stages.prompting import fenced
+from crag_middleware.stages.question import classify, shorten, without_fence
+from crag_middleware.stages.replies import json_values, without_reasoning
+from crag_middleware.stages.rewriting import read_query
+from crag_middleware.types import Grade, Graded, Passage, Thresholds
+
+SIZE = 100_000
+UNITS = [
+    *("a", "1", "字", " ", "\n", "，", "。", "?", "a?", "\u200b", "- "),
+    *("<", "< ", "</", "&lt;", "<crag_sources>", "</crag_sources>", "<think ", "<think>"),
+    *("[", "[1", "[1,", "【2†", "{", '{"a":'),
+]
+PASSAGES = [Passage("1", "x"), Passage("2", "y")]
+
+
+def reads(text):
+    classify(text)
+    without_fence(text)
+    shorten(text, 1000)
+    neutralise(text)
+    fenced("passage", text)
+    without_reasoning(text)
+    list(json_values(text))
+    read_grades(text, PASSAGES, Thresholds(0.5, 0.9))
+    with contextlib.suppress(RewriteError):
+        read_query(text, "q")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("frame", ["{}", "x{}x", "1. relevant{}2. no"])
+def test_no_text_takes_long_to_read(unit, frame):
+    """Quadratic time would be minutes here; the bound leaves room for a slow machine."""
+    text = frame.replace("{}", unit * (SIZE // len(unit)))
+    begun = time.perf_counter()
+
+    reads(text)
+
+    assert time.perf_counter() - begun < 5
+
+
+def test_a_long_history_is_not_read_to_its_beginning():
+    blank = "<" + " " * 2000
+    messages = [message for n in range(5000) for message in (HumanMessage(blank, id=f"h{n}"), AIMessage(blank))]
+    begun = time.perf_counter()
+
+    question = read_question([*messages, HumanMessage("Which port?", id="q")], history=6)
+
+    assert len(question.history) == 6
+    assert time.perf_counter() - begun < 2
+
+
+def test_a_version_of_thousands_of_digits_ends_no_turn():
+    pages = [
+        Graded(passage=Passage(i, "x", "a.md", metadata={"version": version}), grade=Grade(i, 0.95, "relevant"))
+        for i, version in (("1", "9" * 5000), ("2", "8" * 5000))
+    ]
+
+    assert len(arrange(pages)) == 2
