@@ -8,11 +8,14 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
+from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
+from langchain_core.runnables.config import ensure_config, merge_configs, var_child_runnable_config
 from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.errors import ConfigError, CRAGError
@@ -92,13 +95,26 @@ def run(plan: Plan[T], world: World) -> T:
         ConfigError: A port has no sync form.
     """
     watch = _Stopwatch()
-    return finish(plan, lambda step: _perform(step, world, watch))
+    with _hidden():
+        return finish(plan, lambda step: _perform(step, world, watch))
 
 
 async def arun(plan: Plan[T], world: World) -> T:
     """Performs a plan to its end on the running event loop and returns its result."""
     watch = _Stopwatch()
-    return await afinish(plan, lambda step: _aperform(step, world, watch))
+    with _hidden():
+        return await afinish(plan, lambda step: _aperform(step, world, watch))
+
+
+@contextmanager
+def _hidden() -> Iterator[None]:
+    """Marks whatever models a port calls as inner calls: seen by callbacks and traces, hidden from the streams of the user."""
+    marked = merge_configs(ensure_config(), {"tags": ["nostream"], "metadata": internal_call_metadata()})
+    token = var_child_runnable_config.set(marked)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)
 
 
 def _perform(step: Step, world: World, watch: _Stopwatch) -> Any:
@@ -148,6 +164,8 @@ def _start(call: Call[Any], world: World) -> "Future[Any]":
     def body() -> None:
         try:
             result = sync(*call.arguments, **call.keywords)
+        except (StopIteration, asyncio.CancelledError, CancelledError) as error:  # these mean something else to a loop and to a future
+            future.set_exception(RuntimeError(f"raised {type(error).__name__}"))
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
             future.set_exception(error)
         else:
@@ -188,6 +206,11 @@ async def _asettle(call: Call[T], world: World) -> T:
             return call.read(await port.async_(*call.arguments, **call.keywords))
     except (GraphBubbleUp, call.error):
         raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise call.error(f"the {call.port} cancelled itself", reason="CancelledError") from error
     except Exception as error:
         raise _failure(call, error) from error
 

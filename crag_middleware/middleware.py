@@ -6,15 +6,24 @@ import re
 import types
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, cast
 
-from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse, TracePolicy, omit_payload
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    AgentState,
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    TracePolicy,
+    omit_payload,
+)
 from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
 from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
 from langchain_core.retrievers import BaseRetriever
 from langchain_milvus import Milvus
 from langgraph.channels import UntrackedValue
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from crag_middleware.adapters.given import as_evaluator, as_rewriter, as_token_counter, thresholds_of
 from crag_middleware.adapters.inner_model import ChatModel
@@ -96,12 +105,21 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         super().__init__()
         if isinstance(agent_id, str) or not (agent_id is None or callable(agent_id)):
             check_agent_id(agent_id)
-        if name is not None and not _NAME.fullmatch(name):
+        if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             msg = f"`name` must be a letter followed by at most 63 letters, digits, `_` or `-`, got {name!r}"
             raise ConfigError(msg)
         if settings is not None and not isinstance(settings, CRAGSettings):
             msg = f"`settings` must be `CRAGSettings(...)`, got {type(settings).__name__}"
             raise ConfigError(msg)
+        for argument, value in {
+            "vector_store": vector_store,
+            "evaluator": evaluator,
+            "web_search": web_search,
+            "rewriter": rewriter,
+        }.items():
+            if isinstance(value, type):
+                msg = f"`{argument}` must be an instance, got the class {value.__name__}; write {value.__name__}(...)"
+                raise ConfigError(msg)
         self._agent_id = agent_id
         self._name = name
         self._settings = settings = settings or CRAGSettings()
@@ -138,15 +156,15 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return self._name or type(self).__name__
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Puts an earlier turn's receipt away, which would be returned again if this turn ended before its first model call."""
+        """Puts an earlier turn's receipt and evidence away: the turn may end before its first model call, or ask anew under an old message's id."""
         memo, question = self._memo(state), read_question(state["messages"], history=0)
-        if not memo or question is None or memo.get("message_id") == question.message_id:
+        if not memo or question is None or (memo["message_id"], memo["text"]) == (question.message_id, _digest(question.text)):
             return None
         nothing = Evidence(question=replace(question, skip="not_reached"), status="skipped")
         return {self._receipt_key: record(nothing, name=self.name, detail="injected"), self._turn_key: {}}
 
     async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Puts an earlier turn's receipt away."""
+        """Puts an earlier turn's receipt and evidence away."""
         return self.before_agent(state, runtime)
 
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
@@ -159,15 +177,27 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         turn = self._begin(state, runtime)
         return None if turn is None else self._remember(state, turn, await arun(self._plan(state, turn), self._world(runtime)), runtime)
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]) -> ModelResponse[Any]:
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Calls the model with the turn's evidence in a copy of its messages."""
-        return handler(self._with_evidence(request))
+        turn = self._unremembered(request)
+        if turn is None:
+            return handler(self._with_evidence(request))
+        evidence = run(self._plan(request.state, turn), self._world(request.runtime))
+        update = self._remember(request.state, turn, evidence, request.runtime)
+        return ExtendedModelResponse(handler(self._with_evidence(_updated(request, update))), Command(update=update))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> ModelResponse[Any]:
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Calls the model with the turn's evidence in a copy of its messages."""
-        return await handler(self._with_evidence(request))
+        turn = self._unremembered(request)
+        if turn is None:
+            return await handler(self._with_evidence(request))
+        evidence = await arun(self._plan(request.state, turn), self._world(request.runtime))
+        update = self._remember(request.state, turn, evidence, request.runtime)
+        return ExtendedModelResponse(await handler(self._with_evidence(_updated(request, update))), Command(update=update))
 
     def _begin(self, state: AgentState[Any], runtime: Runtime[Any]) -> "_Turn | None":
         """The turn to work on; None if its evidence is there already. The tenant is checked either way."""
@@ -182,8 +212,14 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             question = Question(text="", skip="empty")
         turn = _Turn(scope, question, _digest(question.text))
         same_message = is_ours and memo.get("message_id") == question.message_id
-        answering = messages[-1].id != question.message_id  # from then on a redacting middleware may have changed the text
+        answering = (
+            bool(messages) and messages[-1].id != question.message_id
+        )  # from then on a redacting middleware may have changed the text
         return None if same_message and (answering or memo.get("text") == turn.text) else turn
+
+    def _unremembered(self, request: ModelRequest[Any]) -> "_Turn | None":
+        """The turn whose evidence was not saved, when a run is resumed at its model call; None in every other case."""
+        return None if self._memo(request.state) else self._begin(request.state, request.runtime)
 
     def _memo(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is remembered of the turn; empty before the first."""
@@ -245,6 +281,10 @@ class _Turn:
     scope: Scope
     question: Question
     text: str
+
+
+def _updated(request: ModelRequest[Any], update: Mapping[str, Any]) -> ModelRequest[Any]:
+    return request.override(state=cast("AgentState[Any]", {**request.state, **update}))
 
 
 def _digest(*parts: str) -> str:

@@ -54,7 +54,7 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
     if "legs" in passage.metadata:
         entry["legs"] = passage.metadata["legs"]
     if detail == "full":
-        entry |= {"text": passage.text, "reason": grade.reason}
+        entry |= {"text": passage.text, "reason": str(grade.reason)}
     return entry
 
 

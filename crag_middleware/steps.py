@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Generic, Literal, TypeVar
 
 from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
@@ -9,6 +10,7 @@ from crag_middleware.tenancy import Scope
 from crag_middleware.types import Exchange, Grade, Origin, Passage, Strip
 
 T = TypeVar("T")
+_NUMBERS = ("score", "confidence", "created_at")
 PortName = Literal["retriever", "evaluator", "refiner", "rewriter", "web_search"]
 
 
@@ -133,5 +135,21 @@ def _passages(reply: Any, limit: int, origin: Origin, error: type[CRAGError]) ->
     """
     unique: dict[str, Passage] = {}
     for passage in _each(reply, Passage, error):
+        _check(passage, error)
         unique.setdefault(passage.id, passage)
     return tuple(replace(passage, rank=rank, origin=origin) for rank, passage in enumerate([*unique.values()][:limit], start=1))
+
+
+def _check(passage: Passage, error: type[CRAGError]) -> None:
+    """Passes if every field is of its type: a port may be anybody's, and types are not checked when it runs."""
+    texts = (passage.id, passage.text, passage.source, passage.title, passage.url)
+    numbers = (getattr(passage, name) for name in _NUMBERS)
+    if (
+        all(isinstance(text, str) for text in texts)
+        and all(number is None or isinstance(number, Real) for number in numbers)
+        and isinstance(passage.metadata, Mapping)
+    ):
+        return
+    shown = {name: type(getattr(passage, name)).__name__ for name in ("id", "text", "source", "title", "url", *_NUMBERS, "metadata")}
+    msg = f"a passage must have str id, text, source, title and url, numbers or None as {', '.join(_NUMBERS)}, a mapping as metadata, got {shown}"
+    raise error(msg, reason="invalid_reply")

@@ -403,6 +403,25 @@ def test_a_run_stopped_before_its_model_call_is_not_resumed_for_another_tenant(h
     assert "9100" in model.requests[0][0].text
 
 
+@both
+def test_unsaved_evidence_is_found_again_when_a_run_is_resumed_at_its_model_call(how):
+    store = ScriptedRetriever({"a": [PORT]})
+    model = ScriptedChatModel(replies=LOOP)
+    middleware = crag(vector_store=store, settings=CRAGSettings(save_evidence=False))
+    agent = create_agent(model, tools=TOOLS, middleware=[middleware], checkpointer=InMemorySaver(), interrupt_before=["model"])
+    thread = {"configurable": {"thread_id": "1"}}
+
+    ask(agent, QUESTION, how, config=thread)
+    for _ in range(3):
+        result = ask(agent, None, how, config=thread)
+
+    assert result["messages"][-1].text == LOOP[-1]
+    assert len(model.requests) == 3
+    assert all("[1] knowledge: Exporter" in request[0].text for request in model.requests)
+    assert result["crag"]["verdict"] == "relevant"
+    assert not any("crag" in key for key in agent.get_state(thread).values)
+
+
 class Ending(AgentMiddleware):
     """Ends a turn that says stop before the model is called."""
 
@@ -457,6 +476,29 @@ def test_a_message_edited_under_its_id_is_a_new_question(how):
     ask(agent, [HumanMessage("new words", id="m")], how, config=thread)
 
     assert [q for _, q in store.asked] == ["old words", "new words"]
+
+
+@both
+def test_a_message_edited_under_its_id_after_its_answer_is_a_new_question(how):
+    store = ScriptedRetriever({"a": [PORT]})
+    agent, _ = agent_with(crag(vector_store=store), replies=["one", "two"], checkpointer=InMemorySaver())
+    thread = {"configurable": {"thread_id": "1"}}
+
+    ask(agent, [HumanMessage("old words", id="m")], how, config=thread)
+    result = ask(agent, [HumanMessage("new words", id="m")], how, config=thread)
+
+    assert [q for _, q in store.asked] == ["old words", "new words"]
+    assert result["crag"]["query"] == "new words"
+
+
+@both
+def test_an_agent_without_any_message_works_as_without_us(how):
+    agent, model = agent_with(crag([PORT]))
+
+    result = ask(agent, [], how)
+
+    assert model.requests == [[]]
+    assert result["crag"]["skipped"] == "empty"
 
 
 @both
@@ -540,6 +582,35 @@ def test_only_the_agents_own_messages_reach_v3_events():
     assert "GRADERTOKEN" not in str(texts)
     assert grader.requests
     assert rewriter.requests
+
+
+class OwnGrader:
+    """An evaluator of a user's own that calls a chat model and knows nothing of tags."""
+
+    def __init__(self):
+        self.model = ScriptedChatModel(replies=["GRADERTOKEN"])
+
+    def grade(self, question, passages):
+        assert self.model.invoke("grade it").text == "GRADERTOKEN"
+        return ScriptedEvaluator().grade(question, passages)
+
+    async def agrade(self, question, passages):
+        assert (await self.model.ainvoke("grade it")).text == "GRADERTOKEN"
+        return ScriptedEvaluator().grade(question, passages)
+
+
+@pytest.mark.parametrize("how", ["stream", "astream"])
+def test_models_that_a_users_own_port_calls_are_hidden_too(how):
+    """C023"""
+    agent, _ = agent_with(crag([PORT], evaluator=OwnGrader()), replies=["The port is 9100 [1]."])
+    given = {"messages": [("user", QUESTION)]}
+
+    async def collect():
+        return [chunk async for chunk in agent.astream(given, stream_mode="messages")]
+
+    chunks = list(agent.stream(given, stream_mode="messages")) if how == "stream" else asyncio.run(collect())
+
+    assert "".join(message.text for message, _ in chunks) == "The port is 9100 [1]."
 
 
 async def test_inner_calls_are_told_apart_in_v2_events_and_seen_by_callbacks():
@@ -688,6 +759,9 @@ def test_an_agent_that_is_told_only_tool_messages_after_the_question_does_not_ta
         ({"web_search": 3}, "`search` or `asearch`"),
         ({"refiner": 3}, "`refine` or `arefine`"),
         ({"vector_store": 3}, "`vector_store` must be"),
+        ({"evaluator": ScriptedEvaluator}, r"got the class ScriptedEvaluator; write ScriptedEvaluator\(\.\.\.\)"),
+        ({"web_search": ScriptedWebSearch}, "got the class ScriptedWebSearch"),
+        ({"name": 5}, "`name`"),
         ({"settings": {"top_k": 3}}, r"`settings` must be `CRAGSettings\(...\)`, got dict"),
     ],
 )

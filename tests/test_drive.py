@@ -1,4 +1,5 @@
 import asyncio
+import concurrent.futures
 import contextvars
 import threading
 import time
@@ -109,6 +110,54 @@ def test_another_of_our_errors_keeps_its_reason(how):
         drive(looking(), world(retriever=Retrieving(fail)), how)
 
     assert caught.value.reason == "quota"
+
+
+@both
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": None},
+        {"text": b"x"},
+        {"id": 5},
+        {"metadata": None},
+        {"created_at": "today"},
+        {"score": "0.5"},
+        {"confidence": "high"},
+        {"source": object()},
+    ],
+)
+def test_a_malformed_passage_is_the_steps_own_error(how, wrong):
+    passage = Passage(**{"id": "1", "text": "x", **wrong})
+
+    with pytest.raises(RetrievalError, match="a passage must have str id") as caught:
+        drive(looking(), world(retriever=Retrieving(lambda q: [passage])), how)
+
+    assert caught.value.reason == "invalid_reply"
+
+
+@both
+@pytest.mark.parametrize("error", [StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError])
+def test_an_error_that_means_something_to_a_loop_is_a_failure_of_the_port_and_not_of_the_loop(how, error):
+    def fail(question):
+        raise error
+
+    begun = time.monotonic()
+
+    with pytest.raises(RetrievalError):
+        drive(looking(timeout_s=30), world(retriever=Retrieving(fail)), how)
+
+    assert time.monotonic() - begun < 10
+
+
+def test_a_coroutine_that_cancels_itself_is_a_failure_of_the_port():
+    class Cancelling:
+        async def aretrieve(self, question):
+            raise asyncio.CancelledError
+
+    with pytest.raises(RetrievalError) as caught:
+        drive(looking(), world(retriever=Cancelling()), "async")
+
+    assert caught.value.reason == "CancelledError"
 
 
 @both
