@@ -114,6 +114,10 @@ class CRAGSettings(BaseModel):
         return Thresholds(lower, upper)
 
 
+_PRIVATE = frozenset({"filter", "web_options"})
+"""Settings whose values may hold what is nobody else's business."""
+
+
 def _explain(error: ValidationError, values: Mapping[str, object]) -> str:
     """One line for each wrong setting: what was wrong, what was got, what is known."""
     lines = []
@@ -122,7 +126,8 @@ def _explain(error: ValidationError, values: Mapping[str, object]) -> str:
         if problem["type"] == "extra_forbidden":
             lines.append(f"`{name}` is no setting; the settings are: {', '.join(sorted(CRAGSettings.model_fields))}")
         elif name in values:
-            lines.append(f"`{name}`: {problem['msg']}, got {values[name]!r}")
+            got = type(values[name]).__name__ if name in _PRIVATE else repr(values[name])
+            lines.append(f"`{name}`: {problem['msg']}, got {got}")
         else:
             lines.append(problem["msg"])
     return "; ".join(lines)

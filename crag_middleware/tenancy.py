@@ -32,10 +32,12 @@ class Fields:
     Attributes:
         columns: The scalar columns, each with its kind.
         json_field: The column that holds free keys, `$meta` for dynamic fields, or None.
+        others: The columns that no value can be compared with: JSON, arrays, vectors.
     """
 
     columns: Mapping[str, Kind]
     json_field: str | None = None
+    others: frozenset[str] = frozenset()
 
 
 def check_agent_id(value: object) -> str:
@@ -90,9 +92,10 @@ def _call(source: Callable[[Runtime[Any]], str], runtime: Runtime[Any]) -> objec
         value: object = source(runtime)
     except GraphBubbleUp:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised on as ours
         msg = f"the function given as `agent_id` failed with {type(error).__name__}"
-        raise TenantError(msg, reason="no_tenant") from error
+        # Not `from error`: its text may hold ids, and causes are printed with every traceback.
+        raise TenantError(msg, reason="no_tenant") from None
     if inspect.iscoroutine(value):
         value.close()
     return value
@@ -184,7 +187,8 @@ def _terms(name: object, wanted: object, fields: Fields) -> Iterable[str]:
             yield f"{path} {COMPARISONS[op]} {_literal(name, op, value, kind)}"
         elif op in MEMBERSHIPS:
             if not isinstance(value, list | tuple | set | frozenset) or not value:
-                msg = f"`filter` on {name!r}: `{op}` needs a list with at least one value, got {_shown(value)}"
+                got = "an empty one" if isinstance(value, list | tuple | set | frozenset) else type(value).__name__
+                msg = f"`filter` on {name!r}: `{op}` needs a list with at least one value, got {got}"
                 raise ConfigError(msg)
             member, sign, joint = MEMBERSHIPS[op]
             literals = [_literal(name, op, v, kind) for v in value]
@@ -200,10 +204,14 @@ def _terms(name: object, wanted: object, fields: Fields) -> Iterable[str]:
 def _locate(name: object, fields: Fields) -> tuple[str, Kind]:
     """Where the field lies in a row, and what it may be compared with."""
     if not isinstance(name, str) or not name:
-        msg = f"`filter` must name a field, got {name!r}"
+        msg = f"`filter` must name a field, got {'an empty name' if name == '' else type(name).__name__}"
         raise ConfigError(msg)
     if name in fields.columns:
         return name, fields.columns[name]
+    if name in fields.others:
+        hint = "; name one of its keys without the column" if name == fields.json_field else ""
+        msg = f"`filter` can't compare the column {name!r}: it is JSON, an array or a vector{hint}"
+        raise ConfigError(msg)
     if fields.json_field is None:
         msg = f"the collection has no field {name!r}; it can be filtered by: {', '.join(sorted(fields.columns)) or 'nothing'}"
         raise ConfigError(msg)
@@ -235,14 +243,11 @@ def _literal(name: object, op: str, value: object, kind: Kind) -> str:
             return repr(float(value))
         case str() if kind in ("text", "any") and _is_unicode(value):
             return quote(value)
-    wanted = {"text": "a string", "number": "a finite number", "flag": "true or false", "any": "a string, a finite number, true or false"}
-    msg = f"`filter` on {name!r}: `{op}` needs {wanted[kind]}, got {_shown(value)}"
+    text, number, flag = "a string of valid Unicode", "a finite number of 64 bits", "true or false"
+    wanted = {"text": text, "number": number, "flag": f"{flag} with eq, ne, in or not_in", "any": f"{text}, {number}, {flag}"}
+    msg = f"`filter` on {name!r}: `{op}` needs {wanted[kind]}, got {type(value).__name__}"
     raise ConfigError(msg)
 
 
 def _is_unicode(value: str) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in value)
-
-
-def _shown(value: object) -> str:
-    return f"{value!r} ({type(value).__name__})"

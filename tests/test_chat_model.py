@@ -285,7 +285,8 @@ async def test_a_real_failure_is_told_at_once_and_not_tried_on_the_next_rung_c05
         await grade(ChatModelEvaluator(server.model()))
 
     assert caught.value.reason == reason
-    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
     assert len(server.requests) == 1
     assert "Milvus" not in str(caught.value)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langgraph.errors import GraphInterrupt
 
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.local_embeddings import LocalEmbeddings
@@ -192,6 +193,46 @@ def test_embeddings_that_fail_are_a_grading_error_without_private_text(answer: o
         grades(EmbeddingEvaluator(Broken(answer)), "secret question", "secret passage")
 
     assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or not isinstance(answer, Exception), "no traceback shows it"
+
+
+class Replies(Embeddings):
+    """Answers a question and passages each in its own way; as the probes of the scale, it answers well."""
+
+    def __init__(self, question: object, passages: object) -> None:
+        self.question, self.passages = question, passages
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return self.passages(texts) if callable(self.passages) else self.passages  # type: ignore[no-any-return, return-value]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.question  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("question", [None, [], "abc", ["a", "b"], [None, 1.0], [1.0], [1.0, 0.0, 0.0], [10**400, 1], 7, iter([1.0, 0.0])])
+def test_a_question_s_vector_that_is_none_or_of_another_size_is_a_grading_error(question: object) -> None:
+    with pytest.raises(GradingError) as caught:
+        grades(EmbeddingEvaluator(Replies(question, lambda texts: [[1.0, 0.0]] * len(texts))), "q", "a passage")
+
+    assert caught.value.reason == "invalid_reply"
+
+
+@pytest.mark.parametrize(
+    "passages",
+    [None, [None, None], [[], []], "ab", ["ab", "ab"], [["a"], ["b"]], [[1.0, 0.0], [1.0]], {}, 7, (v for v in [[1.0, 0.0]] * 2)],
+    ids=str,
+)
+def test_passages_vectors_that_are_none_or_of_several_sizes_are_a_grading_error(passages: object) -> None:
+    with pytest.raises(GradingError) as caught:
+        grades(EmbeddingEvaluator(Replies([1.0, 0.0], passages)), "q", "a passage", "another")
+
+    assert caught.value.reason == "invalid_reply"
+
+
+def test_control_flow_passes() -> None:
+    with pytest.raises(GraphInterrupt):
+        grades(EmbeddingEvaluator(Broken(GraphInterrupt())), "q", "a passage")
 
 
 def test_something_else_than_embeddings_is_refused_when_built() -> None:

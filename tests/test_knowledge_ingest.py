@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
+from langgraph.errors import GraphInterrupt
+from pymilvus import MilvusException
 
 from crag_middleware.errors import ConfigError, IngestError, TenantError
 from crag_middleware.knowledge.open import open_knowledge
@@ -217,7 +220,8 @@ def test_embeddings_that_fail_half_way_say_how_far_it_came_and_again_completes(s
 
     with pytest.raises(IngestError, match=r"after 6 of 9 rows.*OSError") as caught:
         store.add_texts(texts, agent_id="a", batch_size=3)
-    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
     assert len(stored(store)) == 6
     store.embeddings.fail_at = ""
     assert len(set(store.add_texts(texts, agent_id="a", batch_size=3))) == len(stored(store)) == 9
@@ -321,6 +325,91 @@ def test_deleting_by_id_copes_with_any_id_and_leaves_the_others(store):
     assert list(stored(store)) == ["kept"]
     with pytest.raises(ConfigError, match="nothing to delete"):
         store.delete()
+
+
+def test_a_delete_that_milvus_refuses_is_false_in_both_forms(store):
+    broken = 'agent_id === "a"'
+
+    assert store.delete(expr=broken) is False
+    assert asyncio.run(store.adelete(expr=broken)) is False
+
+    store.client.drop_collection(store.collection_name)
+    assert store.delete(["x"]) is False
+    assert asyncio.run(store.adelete(["x"])) is False
+
+
+BROKEN = f'agent_id === "{MARKER}"'
+INHERITED = {
+    "similarity_search": lambda s: s.similarity_search(MARKER, expr=BROKEN),
+    "asimilarity_search": lambda s: asyncio.run(s.asimilarity_search(MARKER, expr=BROKEN)),
+    "as_retriever": lambda s: s.as_retriever(search_kwargs={"expr": BROKEN}).invoke(MARKER),
+    "get_pks": lambda s: s.get_pks(BROKEN),
+    "aget_pks": lambda s: asyncio.run(s.aget_pks(BROKEN)),
+    "search_by_metadata": lambda s: s.search_by_metadata(BROKEN),
+    "asearch_by_metadata": lambda s: asyncio.run(s.asearch_by_metadata(BROKEN)),
+}
+
+
+@pytest.mark.parametrize("form", INHERITED)
+def test_an_inherited_search_that_fails_logs_no_question_and_no_expression(file_store, form, caplog, capfd):
+    file_store.add_documents(DOCUMENTS)
+
+    with caplog.at_level(logging.DEBUG), suppress(MilvusException):
+        INHERITED[form](file_store)
+
+    captured = capfd.readouterr()
+    assert "withheld" in caplog.text
+    assert MARKER not in f"{caplog.text}{captured.out}{captured.err}"
+
+
+def test_inherited_searches_of_rows_still_find_them(file_store):
+    file_store.add_texts(["one"], ids=["1"], agent_id="a")
+
+    assert file_store.get_pks('agent_id == "a"') == asyncio.run(file_store.aget_pks('agent_id == "a"')) == ["1"]
+    found = [
+        file_store.search_by_metadata('agent_id == "a"', ["id"]),
+        asyncio.run(file_store.asearch_by_metadata('agent_id == "a"', ["id"])),
+    ]
+    assert [[document.page_content for document in some] for some in found] == [["one"], ["one"]]
+
+
+@pytest.mark.parametrize("form", ["add_documents", "aadd_documents"])
+def test_a_released_collection_is_loaded_and_written_to(store, form):
+    store.client.release_collection(store.collection_name)
+
+    FORMS[form](store, [Document(page_content="one", id="1")], agent_id="a")
+
+    assert owners(store) == {"1": "a"}
+
+
+@pytest.mark.parametrize("vectors", [None, 7, "x", [None], ["x" * 64], [["1"] * 64], [[None] * 64], [{}], [[10**400] * 64]], ids=str)
+def test_embeddings_that_are_no_vectors_are_refused(file_store, vectors):
+    with pytest.raises(ConfigError, match="embedding"):
+        file_store.add_embeddings(["text"], vectors, agent_id="a")
+    with pytest.raises(ConfigError, match="embedding"):
+        asyncio.run(file_store.aadd_embeddings(["text"], vectors, agent_id="a"))
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "x", None, True])
+def test_a_batch_size_that_is_none_is_refused_before_anything_is_embedded(file_store, size):
+    with pytest.raises(ConfigError, match="batch_size"):
+        file_store.add_texts(["text"], agent_id="a", batch_size=size)
+    assert file_store.embeddings.batches == []
+
+
+def test_documents_that_are_no_list_are_refused(file_store):
+    with pytest.raises(ConfigError, match="`documents` must be a list, got a single NoneType"):
+        file_store.add_documents(None, agent_id="a")
+
+
+def test_control_flow_passes_through_an_ingest(file_store, monkeypatch):
+    def interrupt(texts):
+        raise GraphInterrupt
+
+    monkeypatch.setattr(file_store.embeddings, "embed_documents", interrupt)
+
+    with pytest.raises(GraphInterrupt):
+        file_store.add_texts(["text"], agent_id="a")
 
 
 def test_making_a_store_from_texts_points_to_open_knowledge():

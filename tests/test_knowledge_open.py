@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from langchain_milvus import Milvus
+from langgraph.errors import GraphInterrupt
 from milvus_lite.server_manager import server_manager_instance
 from pymilvus import MilvusClient
 
@@ -45,6 +46,38 @@ def keyword_leg(store, query):
         output_fields=["text"],
     )
     return [hit["entity"]["text"] for hit in hits[0]]
+
+
+class Sized(WordEmbeddings):
+    """Answers what it was given."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def embed_query(self, text):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), 3601, "5", True])
+def test_a_timeout_that_is_none_is_refused_at_once(tmp_path, timeout_s):
+    with pytest.raises(ConfigError, match="`timeout_s` must be a number of seconds above 0, at most 3600"):
+        open_knowledge(tmp_path / "k.db", WordEmbeddings(), timeout_s=timeout_s)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("answer", "said"), [([], "an empty one"), (None, "TypeError"), (5, "TypeError")])
+def test_embeddings_without_a_dimension_are_refused_at_once(tmp_path, answer, said):
+    with pytest.raises(ConfigError, match=said):
+        open_knowledge(tmp_path / "k.db", Sized(answer))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_control_flow_passes_through_opening(tmp_path):
+    with pytest.raises(GraphInterrupt):
+        open_knowledge(tmp_path / "k.db", Sized(GraphInterrupt()))
 
 
 def test_a_missing_collection_is_made_with_every_field_l01(uri, name):

@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -275,3 +276,42 @@ def test_any_json_metadata_under_free_names_survives(metadata):
     metadata = {key: value for key, value in metadata.items() if key not in known}
 
     assert rows(["text"], [metadata])[0]["metadata"] == metadata
+
+
+@pytest.mark.parametrize("given", [None, 5, "text", b"text", {"a": 1}])
+def test_texts_metadatas_and_ids_must_be_lists_of_some_kind(given):
+    with pytest.raises(ConfigError, match="`texts` must be a list"):
+        rows(given)
+    if given is not None:
+        with pytest.raises(ConfigError, match="`metadatas` must be a list"):
+            rows(["t"], given)
+        with pytest.raises(ConfigError, match="`ids` must be a list"):
+            rows(["t"], ids=given)
+
+
+def test_any_iterable_serves():
+    made = rows(iter(["s", "t"]), ({"page": n} for n in range(2)), (str(n) for n in range(2)))
+
+    assert [(one["text"], one["page"], one["id"]) for one in made] == [("s", 0, "0"), ("t", 1, "1")]
+
+
+@pytest.mark.parametrize("number", [1e300, 1e38, 2e18 * 10, float("nan"), float("inf")])
+def test_vectors_that_overflow_32_bits_are_refused(number):
+    with pytest.raises(ConfigError, match="not finite, or too large"):
+        with_vectors(rows(["t"]), [[0.0, number]], 2)
+
+
+def test_vectors_of_numpy_and_generators_of_vectors_serve():
+    (made,) = with_vectors(rows(["t"]), (vector for vector in np.array([[0.5, 1]], dtype=np.float32)), 2)
+
+    assert made["dense_embedding"] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"page": -987654}, {"confidence": 987654}, {"confidence": 10**400}, {"big": 2**63 + 987654}, {"title": ["987654"]}]
+)
+def test_no_message_quotes_a_metadata_value(metadata):
+    with pytest.raises(ConfigError) as caught:
+        row(**metadata)
+
+    assert "987654" not in str(caught.value)

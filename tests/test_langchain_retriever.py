@@ -118,7 +118,26 @@ class TestLangChainRetriever:
             search(LangChainRetriever(Fixed(found=ValueError("SECRET"))))
 
         assert "SECRET" not in str(caught.value)
-        assert isinstance(caught.value.__cause__, ValueError)
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__, "no traceback shows it"
+
+    def test_lone_surrogates_of_a_question_are_replaced(self) -> None:
+        seen: list[str] = []
+
+        class Notes(BaseRetriever):
+            def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
+                seen.append(query)
+                return []
+
+        LangChainRetriever(Notes()).retrieve("a\ud800b 图", agent_id="a", limit=1, timeout_s=1)
+        asyncio.run(LangChainRetriever(Notes()).aretrieve("a\ud800b 图", agent_id="a", limit=1, timeout_s=1))
+
+        assert seen == ["a?b 图"] * 2
+
+    def test_a_document_s_own_legs_do_not_pass_for_those_of_explain(self, search: Search) -> None:
+        (passage,) = search(LangChainRetriever(Fixed(found=[Document("x", metadata={"agent_id": "a", "legs": "mine", "page": 1})])))
+
+        assert passage.metadata == {"page": 1}
 
     def test_control_flow_passes(self, search: Search) -> None:
         with pytest.raises(GraphInterrupt):
@@ -216,6 +235,26 @@ class TestAsRetrieverPort:
 
         for given in (Sync(), Async(), LangChainRetriever(Fixed(found=[]))):
             assert as_retriever_port(given) is given
+
+    @pytest.mark.parametrize("option", [{"filter": {"team": "SECRET"}}, {"min_confidence": 0.5}, {"explain": True}])
+    def test_settings_that_only_milvus_obeys_are_refused_elsewhere(self, option: dict[str, Any]) -> None:
+        for given in (Fixed(found=OWN), LangChainRetriever(Fixed(found=OWN))):
+            with pytest.raises(ConfigError, match=rf"`{next(iter(option))}`.*leave them out") as caught:
+                as_retriever_port(given, settings=CRAGSettings(**option))
+            assert "SECRET" not in str(caught.value)
+            as_retriever_port(given, settings=CRAGSettings(filter={}))
+
+    def test_a_tenant_field_that_would_do_nothing_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"`tenant_field` does nothing for LangChainRetriever.*leave it out"):
+            as_retriever_port(LangChainRetriever(Fixed(found=OWN)), tenant_field="team")
+
+    @pytest.mark.parametrize("name", ["", " ", 5])
+    def test_a_tenant_field_without_a_name_is_refused(self, lite_uri: str, name: Any) -> None:
+        make_collection(lite_uri, "k", {"agent_id": TENANT})
+
+        for given in (open_store(lite_uri, "k"), Fixed(found=OWN)):
+            with pytest.raises(ConfigError, match=r"`tenant_field` must name.*leave it out"):
+                as_retriever_port(given, tenant_field=name)
 
     @pytest.mark.parametrize("given", [None, "store", 1, [], object(), InMemoryVectorStore(WordEmbeddings())])
     def test_anything_else_is_refused_with_what_is_accepted(self, given: object) -> None:

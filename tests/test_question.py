@@ -123,6 +123,10 @@ def test_without_a_message_of_the_user_there_is_no_question():
     assert read_question([SystemMessage("x"), AIMessage("y")], history=6) is None
 
 
+def test_lone_surrogates_in_a_message_do_not_reach_store_or_receipt():
+    assert read_question([HumanMessage("Which \ud800port 🚀?", id="1")], history=1).text == "Which ?port 🚀?"
+
+
 def test_our_own_block_never_becomes_part_of_the_question():
     """C037"""
     sent_back = "<crag_sources>\nrules\n\n[1] knowledge: T\ntext\n</crag_sources>\n\nWhat is the port?"

@@ -2,13 +2,14 @@
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import mul
 from statistics import fmean
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
+from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.errors import ConfigError, GradingError
 from crag_middleware.settings import EMBEDDING_THRESHOLDS
@@ -80,7 +81,7 @@ class _Part:
 
 
 class EmbeddingEvaluator:
-    """Grades passages by embeddings, words and numbers: offline, in milliseconds, without any model call.
+    """Grades passages by embeddings, words and numbers: offline, without any model call.
 
     It tells off-topic passages well and calls a passage `relevant` only if it is near the question in meaning, has its words, all its names and numbers, and
     the kind of thing that is asked for. A passage on the same topic that has all of these and still no answer (a near-miss) is beyond it.
@@ -110,7 +111,7 @@ class EmbeddingEvaluator:
         """One grade for each passage, in their order.
 
         Raises:
-            GradingError: The embeddings failed.
+            GradingError: The embeddings failed, or returned what are no vectors of one size.
         """
         if not passages:
             return ()
@@ -166,8 +167,9 @@ class EmbeddingEvaluator:
 
     def _documents(self, texts: list[str]) -> tuple[Vector, ...]:
         vectors = _embedded(lambda: self._embeddings.embed_documents(texts)) if texts else []
-        if len(vectors) != len(texts):
-            msg = f"the embeddings must return one vector for each of {len(texts)} texts, got {len(vectors)}"
+        if not isinstance(vectors, Collection) or len(vectors) != len(texts):
+            got = len(vectors) if isinstance(vectors, Collection) else type(vectors).__name__
+            msg = f"the embeddings must return a list with one vector for each of {len(texts)} texts, got {got}"
             raise GradingError(msg, reason="invalid_reply")
         return tuple(map(_unit, vectors))
 
@@ -175,9 +177,12 @@ class EmbeddingEvaluator:
 def _embedded(call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except Exception as error:
+    except GraphBubbleUp:
+        raise
+    except Exception as error:  # noqa: BLE001 - raised on as ours
         msg = f"the embeddings failed: {type(error).__name__}"
-        raise GradingError(msg) from error
+        # Not `from error`: models quote passages in theirs, and causes are printed with every traceback.
+        raise GradingError(msg) from None
 
 
 def _parts(text: str, question: str) -> list[_Part]:
@@ -189,15 +194,22 @@ def _parts(text: str, question: str) -> list[_Part]:
     return [*parts, _Part(text, text)] if len(parts) > 1 and len(text) <= WHOLE_CHARS else parts
 
 
-def _unit(vector: Vector) -> Vector:
-    length = math.hypot(*vector)
-    if not math.isfinite(length):
-        msg = "the embeddings returned a vector that is no number"
+def _unit(vector: Any) -> Vector:
+    """What the embeddings gave for one text, at length 1."""
+    try:
+        size, length = len(vector), math.hypot(*vector)
+    except (TypeError, ValueError, OverflowError):
+        size, length = 0, math.nan
+    if not size or not math.isfinite(length):
+        msg = f"the embeddings must return a list of finite numbers for each text, got {type(vector).__name__} that is none"
         raise GradingError(msg, reason="invalid_reply")
-    return [x / length for x in vector] if length else vector
+    return [x / length for x in vector] if length else list(vector)
 
 
 def _dot(a: Vector, b: Vector) -> float:
+    if len(a) != len(b):
+        msg = f"the embeddings must return vectors of one size, got {len(a)} and {len(b)} numbers"
+        raise GradingError(msg, reason="invalid_reply")
     return float(sum(map(mul, a, b)))
 
 

@@ -106,13 +106,14 @@ class Ladder:
                 text = yield {**protocol_options(self._model, timeout_s=left), **provider, **rung.adds}
             except GraphBubbleUp:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised on as ours
                 broken_off = _broken_off(error)
                 if broken_off is None and is_refusal(error) and rungs:
                     refused.append(rung.name)
                     continue
                 if broken_off is None:
-                    raise failed(self._error, self._task, error) from error
+                    # Not `from error`: providers quote the prompt in theirs, and causes are printed with every traceback.
+                    raise failed(self._error, self._task, error) from None
                 text = broken_off
             self._remember(refused, rung)
             if text.strip() or rung.plain:

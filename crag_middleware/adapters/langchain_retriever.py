@@ -17,7 +17,7 @@ from langgraph.errors import GraphBubbleUp
 from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.adapters.milvus_schema import split_key
 from crag_middleware.adapters.redaction import redacted_logs
-from crag_middleware.adapters.rows import from_document
+from crag_middleware.adapters.rows import from_document, unicode
 from crag_middleware.errors import ConfigError, CRAGError, RetrievalError
 from crag_middleware.ports import AsyncRetriever, Retriever
 from crag_middleware.settings import CRAGSettings
@@ -35,11 +35,11 @@ def as_retriever_port(
     Args:
         given: A LangChain `Milvus` store or its retriever (both are searched by `MilvusRetriever`), another LangChain retriever, or an object
             with `retrieve` or `aretrieve`.
-        tenant_field: Where a row or document names its tenant; None for `agent_id`.
-        settings: Goes to `MilvusRetriever`.
+        tenant_field: Where a row or document names its tenant; None for `agent_id`. Not for an object with `retrieve` or `aretrieve`.
+        settings: Goes to `MilvusRetriever`; nothing else obeys `filter`, `min_confidence` and `explain`.
 
     Raises:
-        ConfigError: It is none of these, or can't be searched by tenant.
+        ConfigError: It is none of these, can't be searched by tenant, or would not do what an argument says.
     """
     if isinstance(given, VectorStoreRetriever) and isinstance(given.vectorstore, Milvus):
         _check_options(given)
@@ -47,8 +47,13 @@ def as_retriever_port(
     if isinstance(given, Milvus):
         return MilvusRetriever(given, settings=settings, tenant_field=tenant_field)
     if isinstance(given, BaseRetriever):
-        return LangChainRetriever(given, tenant_field=tenant_field or "agent_id")
+        _check_unused(given, settings)
+        return LangChainRetriever(given, tenant_field="agent_id" if tenant_field is None else tenant_field)
     if callable(getattr(given, "retrieve", None)) or callable(getattr(given, "aretrieve", None)):
+        _check_unused(given, settings)
+        if tenant_field is not None:
+            msg = f"`tenant_field` does nothing for {type(given).__name__}, which is passed `agent_id` and finds the tenant's rows itself; leave it out"
+            raise ConfigError(msg)
         return given  # type: ignore[return-value]  # told apart by its methods, which is what the protocols say
     msg = (
         "`vector_store` must be a langchain_milvus.Milvus store, a LangChain retriever (any other vector store has `as_retriever()`), "
@@ -72,6 +77,19 @@ def _check_options(retriever: VectorStoreRetriever) -> None:
         )
 
 
+def _check_unused(given: object, settings: CRAGSettings | None) -> None:
+    """Refuses settings that only a Milvus search obeys: who narrows the rows must not believe it was done."""
+    if settings is None:
+        return
+    wanted = {"filter": bool(settings.filter), "min_confidence": settings.min_confidence is not None, "explain": settings.explain}
+    if unused := [f"`{name}`" for name, is_set in wanted.items() if is_set]:
+        msg = (
+            f"the settings {', '.join(unused)} work for a langchain_milvus.Milvus store and would do nothing for {type(given).__name__}; "
+            "leave them out and narrow the search in the retriever itself"
+        )
+        raise ConfigError(msg)
+
+
 class LangChainRetriever:
     """Passages from any LangChain retriever.
 
@@ -84,7 +102,7 @@ class LangChainRetriever:
     """
 
     def __init__(self, retriever: BaseRetriever, *, tenant_field: str | None = "agent_id") -> None:
-        keyed = split_key(tenant_field) if tenant_field else None
+        keyed = None if tenant_field is None else split_key(tenant_field)
         self._retriever = retriever
         self._tenant_field = keyed[1] if keyed else tenant_field
         self._accepted = _parameters(retriever._get_relevant_documents)
@@ -99,7 +117,7 @@ class LangChainRetriever:
         """
         with _guarded():
             scope = Scope(check_agent_id(agent_id))
-            return self._passages(self._retriever.invoke(question, CONFIG, **self._options(scope, limit, timeout_s)), scope, limit)
+            return self._passages(self._retriever.invoke(unicode(question), CONFIG, **self._options(scope, limit, timeout_s)), scope, limit)
 
     async def aretrieve(self, question: str, *, agent_id: str, limit: int, timeout_s: float) -> list[Passage]:
         """The async form of `retrieve`; it ends after `timeout_s` seconds."""
@@ -108,9 +126,9 @@ class LangChainRetriever:
             options = self._options(scope, limit, timeout_s)
             async with asyncio.timeout(timeout_s):
                 if self._has_async_form:
-                    found = await self._retriever.ainvoke(question, CONFIG, **options)
+                    found = await self._retriever.ainvoke(unicode(question), CONFIG, **options)
                 else:
-                    found = await asyncio.to_thread(self._retriever.invoke, question, CONFIG, **options)
+                    found = await asyncio.to_thread(self._retriever.invoke, unicode(question), CONFIG, **options)
             return self._passages(found, scope, limit)
 
     def _options(self, scope: Scope, limit: int, timeout_s: float) -> dict[str, Any]:
@@ -137,15 +155,18 @@ def _parameters(method: Callable[..., object]) -> frozenset[str]:
 
 @contextmanager
 def _guarded() -> Iterator[None]:
-    """Keeps private text out of Milvus' logs, and turns foreign errors into ours."""
+    """Keeps private text out of Milvus' logs, and turns foreign errors into ours.
+
+    Not `from` theirs: they may quote documents or the question, and causes are printed with every traceback.
+    """
     with redacted_logs():
         try:
             yield
         except (CRAGError, GraphBubbleUp):
             raise
-        except TimeoutError as error:
+        except TimeoutError:
             msg = "the retriever took too long"
-            raise RetrievalError(msg, reason="timeout") from error
-        except Exception as error:
+            raise RetrievalError(msg, reason="timeout") from None
+        except Exception as error:  # noqa: BLE001 - raised on as ours
             msg = f"the retriever failed with {type(error).__name__}"
-            raise RetrievalError(msg) from error
+            raise RetrievalError(msg) from None

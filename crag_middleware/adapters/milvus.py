@@ -1,6 +1,7 @@
 """Search in Milvus: hybrid, one tenant's rows only, the same code for a Lite file and for a server."""
 
 import asyncio
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -16,7 +17,7 @@ from crag_middleware.adapters.milvus_clients import LoopClients
 from crag_middleware.adapters.milvus_errors import NOT_LOADED, guarded
 from crag_middleware.adapters.milvus_schema import Leg, read_layout
 from crag_middleware.adapters.redaction import redacted_logs
-from crag_middleware.adapters.rows import from_hit, similarity
+from crag_middleware.adapters.rows import LEGS, from_hit, similarity, unicode
 from crag_middleware.drive import afinish, finish
 from crag_middleware.errors import ConfigError, CRAGError, RetrievalError, TenantError
 from crag_middleware.settings import CRAGSettings
@@ -118,7 +119,7 @@ class MilvusRetriever:
     def _search(self, question: str, agent_id: str, limit: int, deadline: float) -> _Search[list[Passage]]:
         scope = Scope(check_agent_id(agent_id))
         expression = self._expression(scope)
-        queries = yield from _queries(self._layout.legs, question)
+        queries = yield from _queries(self._layout.legs, unicode(question))
         if not queries:
             return []
         found = yield from self._fetch(*self._request(queries, expression, limit), scope, deadline)
@@ -134,8 +135,9 @@ class MilvusRetriever:
             hits = yield from self._fetch(*self._request([query], expression, self._candidates(limit)), scope, deadline)
             for rank, hit in enumerate(hits, 1):
                 score = similarity(hit["distance"], query.leg.metric)
-                legs.get(str(hit[self._layout.primary]), {})[query.leg.field] = {"rank": rank, "score": score}
-        return [replace(p, metadata={**p.metadata, "legs": legs[p.id]}) for p in passages]
+                said = {"rank": rank} | ({"score": score} if math.isfinite(score) else {})
+                legs.get(str(hit[self._layout.primary]), {})[query.leg.field] = said
+        return [replace(p, metadata={**p.metadata, LEGS: legs[p.id]}) for p in passages]
 
     def _expression(self, scope: Scope) -> str:
         """Which rows may be seen: the tenant's, narrowed by the settings."""
@@ -198,9 +200,10 @@ def _queries(legs: Sequence[Leg], question: str) -> _Search[list[_Query]]:
                 value = yield _Embed(leg.embedder, question)
             except (CRAGError, GraphBubbleUp):
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised on as ours
                 msg = f"the embedding model failed with {type(error).__name__}"
-                raise RetrievalError(msg, reason="embedding") from error
+                # Not `from error`: models quote the question in theirs, and causes are printed with every traceback.
+                raise RetrievalError(msg, reason="embedding") from None
         if leg.dimension is not None and len(value) != leg.dimension:
             msg = (
                 f"the embedding model makes vectors of {len(value)} numbers, but field `{leg.field}` holds vectors of {leg.dimension}: "

@@ -121,7 +121,11 @@ def read_layout(store: Milvus, tenant_field: str | None = None) -> Layout:
         legs=_legs(store, described),
         output=(*scalars, *([DYNAMIC] if dynamic else [])),
         json_field=json_field,
-        fields=Fields({n: KINDS[t] for n, t in scalars.items() if t in KINDS}, json_field or (DYNAMIC if dynamic else None)),
+        fields=Fields(
+            columns={n: KINDS[t] for n, t in scalars.items() if t in KINDS},
+            json_field=json_field or (DYNAMIC if dynamic else None),
+            others=frozenset(n for n, c in columns.items() if _type(c) not in KINDS),
+        ),
         lite=described.lite,
     )
 
@@ -164,11 +168,15 @@ def _type(column: Mapping[str, Any] | None) -> DataType | None:
 
 
 def split_key(name: str) -> tuple[str, str] | None:
-    """Column and key of a name such as `metadata["agent_id"]`; None for a plain name.
+    """Column and key of a `tenant_field` such as `metadata["agent_id"]`; None for a plain name.
 
     Raises:
-        ConfigError: The key can't be used in a filter.
+        ConfigError: It is no name, or the key can't be used in a filter.
     """
+    if not isinstance(name, str) or not name.strip():
+        got = "a blank string" if isinstance(name, str) else type(name).__name__
+        msg = f"`tenant_field` must name a column or a key, got {got}; leave it out for `agent_id`"
+        raise ConfigError(msg)
     keyed = re.fullmatch(r"""(\$?\w+)\[(["'])(.+)\2\]""", name)
     if keyed is None:
         return None
@@ -178,7 +186,7 @@ def split_key(name: str) -> tuple[str, str] | None:
 
 def _tenant(wanted: str | None, collection: str, columns: Mapping[str, Mapping[str, Any]], *, dynamic: bool) -> Tenant:
     """Where rows name their tenant, if that isolates them."""
-    name = wanted or "agent_id"
+    name = "agent_id" if wanted is None else wanted
     if keyed := split_key(name):
         column, key = keyed
         if _type(columns.get(column)) is DataType.JSON:

@@ -34,6 +34,10 @@ def from_document(document: Document, *, rank: int, tenant_field: str | None) ->
     return _passage(key, document.page_content, fields, ("id", "pk", tenant_field), rank, None)
 
 
+LEGS = "legs"
+"""What `explain` adds to a passage's metadata; a row's own key of that name would pass for it and is left out."""
+
+
 def _passage(key: str, text: str, fields: Mapping[str, Any], hidden: Iterable[str | None], rank: int, score: float | None) -> Passage:
     created_at = _number(fields.get("created_at"))
     return Passage(
@@ -46,7 +50,7 @@ def _passage(key: str, text: str, fields: Mapping[str, Any], hidden: Iterable[st
         rank=rank,
         confidence=_number(fields.get("confidence")),
         created_at=None if created_at is None else int(created_at),
-        metadata={name: _plain(value) for name, value in fields.items() if name not in (*NAMED, *hidden) and value is not None},
+        metadata={name: _plain(value) for name, value in fields.items() if name not in (*NAMED, LEGS, *hidden) and value is not None},
     )
 
 
@@ -59,6 +63,11 @@ def similarity(distance: float, metric: str) -> float:
             return abs(distance)
         case _:
             return distance
+
+
+def unicode(question: str) -> str:
+    """The question with a question mark for each lone surrogate, which no embedding model and no wire takes."""
+    return question.encode(errors="replace").decode()
 
 
 def _text(value: object) -> str:

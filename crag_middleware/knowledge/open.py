@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import jieba
 from grpc import RpcError
 from langchain_core.embeddings import Embeddings
+from langgraph.errors import GraphBubbleUp
 from pymilvus import MilvusClient, MilvusException
 
 from crag_middleware.adapters.milvus_errors import diagnosis
@@ -23,6 +24,8 @@ Consistency = Literal["Strong", "Session", "Bounded", "Eventually"]
 """How soon a search sees what was written, see docs/knowledge.md."""
 
 COLLECTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+
+MAX_TIMEOUT_S = 3600
 
 SETTLING_S = (0.1, 0.3, 1.0)
 """Waits between attempts: Milvus refuses to make what another process is making in the same moment."""
@@ -56,11 +59,12 @@ def open_knowledge(
         connection_args: Anything else for `pymilvus.MilvusClient`: `secure`, `server_pem_path`, `client_key_path`, ...
         embedding_name: The name kept with the collection, by default the embeddings' model, else their class.
         consistency_level: How soon a search sees what was written; kept with a new collection.
-        timeout_s: Deadline of each call of Milvus through this store, connecting included, in seconds.
+        timeout_s: Deadline of each call of Milvus through this store, connecting included, in seconds: above 0, at most 3600. None for none.
 
     Raises:
         ConfigError: Nothing can be opened there, or the collection was made by another version, by other embeddings, for another language or not by us.
     """
+    _check_timeout(timeout_s)
     connection = connection_arguments(uri, token, database, connection_args, timeout_s)
     _check_choices(collection, language, consistency_level)
     name = embedding_name or name_of(embeddings)
@@ -146,12 +150,26 @@ def _check_choices(collection: str, language: str, consistency_level: str) -> No
             raise ConfigError(msg)
 
 
+def _check_timeout(timeout_s: object) -> None:
+    if timeout_s is None:
+        return
+    if not isinstance(timeout_s, int | float) or isinstance(timeout_s, bool) or not 0 < timeout_s <= MAX_TIMEOUT_S:
+        msg = f"`timeout_s` must be a number of seconds above 0, at most {MAX_TIMEOUT_S}, or None for none, got {timeout_s!r}"
+        raise ConfigError(msg)
+
+
 def _dimension(embeddings: Embeddings) -> int:
     try:
-        return len(embeddings.embed_query("knowledge"))
+        dimension = len(embeddings.embed_query("knowledge"))
+    except GraphBubbleUp:
+        raise
     except Exception as error:
         msg = f"the embeddings could not embed a word ({type(error).__name__}); they are needed to open the knowledge"
         raise ConfigError(msg) from error
+    if not dimension:
+        msg = f"the embeddings ({type(embeddings).__name__}) must make vectors, got an empty one for a word"
+        raise ConfigError(msg)
+    return dimension
 
 
 def _create(client: Any, collection: str, kept: dict[str, str], consistency_level: str, timeout_s: float | None) -> None:

@@ -5,7 +5,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from math import isfinite
+from math import hypot
 from numbers import Real
 from typing import Any
 
@@ -35,13 +35,16 @@ Row = dict[str, Any]
 FIELDS = frozenset({TENANT, CONFIDENCE, CREATED_AT, METADATA, *OPTIONAL_TEXT, *OPTIONAL_INTEGERS})
 """Metadata keys that have a field of their own; the others are folded into the JSON field."""
 
+MAX_LENGTH = 1e19
+"""Of a vector: its square must be a number in 32 bits, which similarity is computed in."""
+
 _COUNTS = frozenset({"chunk_index", "start", "end", "page"})
 
 
 def prepare_rows(
     texts: Iterable[str],
-    metadatas: Sequence[Mapping[str, Any]] | None,
-    ids: Sequence[str | None] | None,
+    metadatas: Iterable[Mapping[str, Any]] | None,
+    ids: Iterable[str | None] | None,
     *,
     agent_id: str | None,
     now_ms: int,
@@ -62,14 +65,12 @@ def prepare_rows(
         TenantError: A text has no usable tenant, or two texts of different tenants have one id.
         ConfigError: Anything else that can't be stored; it names the text's place in the call, counted from 0, and never quotes it.
     """
-    if isinstance(texts, str):
-        msg = "`texts` must be a list of texts, got a single str; wrap it in a list"
-        raise ConfigError(msg)
-    texts = list(texts)
+    texts = listed("texts", texts)
     tenant = None if agent_id is None else check_agent_id(agent_id)
     repeats: Counter[tuple[str, ...]] = Counter()
     rows: list[Row] = []
-    items = zip(texts, _aligned("metadatas", metadatas, len(texts)), _aligned("ids", ids, len(texts)), strict=True)
+    own_ids = _aligned("ids", ids, len(texts))
+    items = zip(texts, _aligned("metadatas", metadatas, len(texts)), own_ids, strict=True)
     for position, (text, metadata, own_id) in enumerate(items):
         try:
             row = _row(text, {} if metadata is None else metadata, tenant, now_ms)
@@ -78,16 +79,17 @@ def prepare_rows(
             msg = f"documents[{position}]: {error}"
             raise type(error)(msg, reason=error.reason) from None
         rows.append(row)
-    _check_unique(rows, [] if ids is None else ids)
+    _check_unique(rows, own_ids)
     return rows
 
 
-def with_vectors(rows: Sequence[Row], vectors: Sequence[Sequence[float]], dimension: int) -> list[Row]:
+def with_vectors(rows: Sequence[Row], vectors: Iterable[Sequence[float]], dimension: int) -> list[Row]:
     """The rows, each with its dense vector.
 
     Raises:
-        ConfigError: The vectors are not as many as the rows, not as long as the collection's, or not finite.
+        ConfigError: The vectors are not as many as the rows, not as long as the collection's, or hold what is no number or too large.
     """
+    vectors = listed("embeddings", vectors)
     if len(vectors) != len(rows):
         msg = f"one vector a text is needed, got {len(vectors)} for {len(rows)} texts"
         raise ConfigError(msg)
@@ -96,16 +98,29 @@ def with_vectors(rows: Sequence[Row], vectors: Sequence[Sequence[float]], dimens
 
 def batched(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
     """The rows in order, at most `size` at a time."""
-    if size < 1:
-        msg = f"`batch_size` must be at least 1, got {size}"
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        msg = f"`batch_size` must be a whole number from 1 on, got {size if isinstance(size, int) else type(size).__name__}"
         raise ConfigError(msg)
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _aligned(name: str, values: Sequence[Any] | None, count: int) -> Sequence[Any]:
+def listed(name: str, values: Any) -> list[Any]:
+    """The values of an argument, whatever iterable they come in.
+
+    Raises:
+        ConfigError: It is none, or a single text or mapping.
+    """
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        msg = f"`{name}` must be a list, got a single {type(values).__name__}; wrap it in a list"
+        raise ConfigError(msg)
+    return list(values)
+
+
+def _aligned(name: str, values: Iterable[Any] | None, count: int) -> Sequence[Any]:
     """One value a text."""
     if values is None:
         return [None] * count
+    values = listed(name, values)
     if len(values) != count:
         msg = f"`{name}` must be as many as the texts, got {len(values)} for {count}"
         raise ConfigError(msg)
@@ -173,7 +188,7 @@ def _check_unique(rows: Sequence[Row], ids: Sequence[str | None]) -> None:
         if rows[earlier][TENANT] != row[TENANT]:
             msg = f"documents[{position}] and documents[{earlier}] have one id and different tenants"
             raise TenantError(msg, reason="foreign_id")
-        if earlier != position and ids and (ids[position] is not None or ids[earlier] is not None):
+        if earlier != position and (ids[position] is not None or ids[earlier] is not None):
             msg = f"documents[{position}] and documents[{earlier}] have one id; give each its own"
             raise ConfigError(msg)
 
@@ -213,7 +228,7 @@ def _integer(name: str, value: Any) -> int:
         raise ConfigError(msg)
     lowest = 0 if name in _COUNTS else -(2**63)
     if not lowest <= number < 2**63:
-        msg = f"`{name}` must lie between {lowest} and {2**63 - 1}, got {number}"
+        msg = f"`{name}` must lie between {lowest} and {2**63 - 1}, got an int outside"
         raise ConfigError(msg)
     return number
 
@@ -221,12 +236,11 @@ def _integer(name: str, value: Any) -> int:
 def _confidence(value: object) -> float:
     if value is None:
         return DEFAULT_CONFIDENCE
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else None
     if number is None or not 0 <= number <= 1:
-        got = type(value).__name__ if number is None else number
-        msg = f"`{CONFIDENCE}` must be a number from 0 to 1, got {got}"
+        msg = f"`{CONFIDENCE}` must be a number from 0 to 1, got {type(value).__name__}{'' if number is None else ' outside'}"
         raise ConfigError(msg)
-    return number
+    return float(number)
 
 
 def _free(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,17 +271,22 @@ def _plain(key: str, value: object) -> Any:
         raise ConfigError(msg) from None
 
 
-def _vector(vector: Sequence[float], dimension: int) -> list[float]:
-    if len(vector) != dimension:
+def _vector(vector: Any, dimension: int) -> list[float]:
+    try:
+        values = list(vector)
+        length = hypot(*values)
+    except (TypeError, ValueError, OverflowError):
+        msg = f"an embedding must be a list of numbers, got {type(vector).__name__} that is none"
+        raise ConfigError(msg) from None
+    if len(values) != dimension:
         msg = (
-            f"the collection's vectors have {dimension} dimensions, got one with {len(vector)}; use the embeddings that made the collection"
+            f"the collection's vectors have {dimension} dimensions, got one with {len(values)}; use the embeddings that made the collection"
         )
         raise ConfigError(msg)
-    values = [float(value) for value in vector]
-    if not isfinite(sum(values)):
-        msg = "a vector holds a number that is not finite"
+    if not length <= MAX_LENGTH:
+        msg = "a vector holds a number that is not finite, or too large for the 32 bits that Milvus keeps of it; scale the vectors to length 1"
         raise ConfigError(msg)
-    return values
+    return [float(value) for value in values]
 
 
 def _names(keys: Iterable[str]) -> str:

@@ -8,18 +8,18 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import Any
 
-from grpc import RpcError
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables.config import run_in_executor
 from langchain_milvus import BM25BuiltInFunction, Milvus
+from langgraph.errors import GraphBubbleUp
 from pymilvus import MilvusException
 
 from crag_middleware.adapters.milvus_clients import LoopClients
-from crag_middleware.adapters.milvus_errors import diagnosis
+from crag_middleware.adapters.milvus_errors import NOT_LOADED, diagnosis
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.errors import ConfigError, CRAGError, IngestError, TenantError
-from crag_middleware.knowledge.rows import Row, batched, prepare_rows, with_vectors
+from crag_middleware.knowledge.rows import Row, batched, listed, prepare_rows, with_vectors
 from crag_middleware.knowledge.schema import CONTENT_HASH, DENSE, ID, INDEXES, METADATA, SEARCH_PARAMS, SPARSE, TENANT, TEXT
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.tenancy import quote
@@ -188,8 +188,28 @@ class KnowledgeStore(Milvus):
 
     async def adelete(self, ids: list[str] | None = None, expr: str | None = None, **kwargs: Any) -> bool | None:
         """The async form of `delete`."""
+        # The inherited one says True whatever Milvus answers: pymilvus' async delete does not raise.
+        return await run_in_executor(None, self.delete, ids, expr, **kwargs)
+
+    def get_pks(self, expr: str, **kwargs: Any) -> Any:
+        """The ids of the rows that match a Milvus expression, of whatever tenant."""
         with redacted_logs():
-            return await super().adelete(expr=_chosen(ids, expr), **kwargs)
+            return super().get_pks(expr, **kwargs)
+
+    async def aget_pks(self, expr: str, **kwargs: Any) -> Any:
+        """The async form of `get_pks`."""
+        with redacted_logs():
+            return await super().aget_pks(expr, **kwargs)
+
+    def search_by_metadata(self, expr: str, fields: list[str] | None = None, limit: int = 10) -> list[Document]:
+        """Rows that match a Milvus expression, of whatever tenant; none if Milvus refused."""
+        with redacted_logs():
+            return super().search_by_metadata(expr, fields, limit)
+
+    async def asearch_by_metadata(self, expr: str, fields: list[str] | None = None, limit: int = 10) -> list[Document]:
+        """The async form of `search_by_metadata`."""
+        with redacted_logs():
+            return await super().asearch_by_metadata(expr, fields, limit)
 
     @classmethod
     def from_texts(cls, *_: Any, **__: Any) -> "KnowledgeStore":
@@ -227,13 +247,8 @@ class KnowledgeStore(Milvus):
         for part in batched(rows, IDS_AT_ONCE):
             tenants = {row[ID]: row[TENANT] for row in part}
             with _told(0, len(rows)), redacted_logs():
-                found = self.client.query(
-                    self.collection_name,
-                    filter=_with_ids(tenants),
-                    output_fields=[ID, TENANT],
-                    timeout=self.timeout or timeout_s,
-                    consistency_level="Strong",
-                )
+                wanted = {"filter": _with_ids(tenants), "output_fields": [ID, TENANT], "consistency_level": "Strong"}
+                found = self._call("query", timeout_s, **wanted)
             if foreign := {hit[ID] for hit in found if tenants.get(hit[ID]) != hit[TENANT]}:
                 position = next(place for place, row in enumerate(rows) if row[ID] in foreign)
                 msg = f"documents[{position}]: its id exists under another tenant; give it another id, or none so that one is computed"
@@ -241,13 +256,28 @@ class KnowledgeStore(Milvus):
 
     def _write(self, rows: Sequence[Row], timeout_s: float | None) -> None:
         with redacted_logs():
-            self.client.upsert(self.collection_name, rows, timeout=self.timeout or timeout_s)
+            self._call("upsert", timeout_s, data=rows)
+
+    def _call(self, method: str, timeout_s: float | None, **arguments: Any) -> Any:
+        """What the client's method returns. A collection that is not loaded is loaded once."""
+        call, timeout = getattr(self.client, method), self.timeout or timeout_s
+        try:
+            return call(self.collection_name, timeout=timeout, **arguments)
+        except MilvusException as error:
+            if error.code != NOT_LOADED:
+                raise
+            self.client.load_collection(self.collection_name, timeout=timeout)
+            return call(self.collection_name, timeout=timeout, **arguments)
+
+    # Every inherited search by meaning or words ends in one of these two.
 
     def _collection_hybrid_search(self, *args: Any, **kwargs: Any) -> list[list[dict[str, Any]]] | None:
-        return super()._collection_hybrid_search(*args, **_search_options(kwargs))
+        with redacted_logs():
+            return super()._collection_hybrid_search(*args, **_search_options(kwargs))
 
     async def _acollection_hybrid_search(self, *args: Any, **kwargs: Any) -> list[list[dict[str, Any]]] | None:
-        return await super()._acollection_hybrid_search(*args, **_search_options(kwargs))
+        with redacted_logs():
+            return await super()._acollection_hybrid_search(*args, **_search_options(kwargs))
 
     def _remove_forbidden_fields(self, fields: list[str]) -> list[str]:
         # The inherited one lengthens the store's own list of vector fields at each call, which breaks the next weighted search.
@@ -289,7 +319,7 @@ def _prepare(
 
 def _parts(documents: Iterable[Document], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The documents as arguments of `add_texts`."""
-    documents = list(documents)
+    documents = listed("documents", documents)
     if strangers := {type(document).__name__ for document in documents if not isinstance(document, Document)}:
         msg = f"`documents` must be Documents, got {', '.join(sorted(strangers))}; for plain texts use `add_texts`"
         raise ConfigError(msg)
@@ -321,21 +351,16 @@ def _latest(rows: Sequence[Row]) -> list[Row]:
 
 @contextmanager
 def _told(done: int, total: int) -> Iterator[None]:
-    """Failures of the embeddings and of Milvus as ours, with how far the call came. Those of Milvus may quote rows: they are not chained."""
+    """Failures of the embeddings and of Milvus as ours, with how far the call came."""
     try:
         yield
-    except CRAGError:
+    except (CRAGError, GraphBubbleUp):
         raise
-    except (MilvusException, RpcError) as error:
-        raise _failed(error, done, total) from None
-    except Exception as error:
-        raise _failed(error, done, total) from error
-
-
-def _failed(error: Exception, done: int, total: int) -> IngestError:
-    reason, what = diagnosis(error)
-    msg = f"ingest failed after {done} of {total} rows (those are stored; the same call again replaces them and goes on): {what}"
-    return IngestError(msg, reason=reason)
+    except Exception as error:  # noqa: BLE001 - raised on as ours
+        reason, what = diagnosis(error)
+        msg = f"ingest failed after {done} of {total} rows (those are stored; the same call again replaces them and goes on): {what}"
+        # Not `from error`: Milvus and embeddings quote rows in theirs, and causes are printed with every traceback.
+        raise IngestError(msg, reason=reason) from None
 
 
 def _search_options(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,45 +24,89 @@ _OPERATOR = re.compile(
 )
 
 _STRONG = (
-    r"(?:pass(?:word|wd|phrase|code)|pwd|secret|credentials?|(?:api|access|private|account|signing|encryption|auth)[_ -]?(?:key|token)"
-    r"|密码|口令|密钥|私钥|令牌)[\w.-]{0,20}"
+    r"(?:passwor[dt](?!less)|pass(?:wd|phrase|code)|pwd|(?<![a-z])pw(?![a-z])|contraseña|secret[_ -]?key|secrets?(?-i:(?![a-z]))|credentials?"
+    r"|(?:api|access|private|account|signing|encryption|auth)[_ -]?(?:key|token)|密[码碼钥鑰]|口令|私[钥鑰]|金[钥鑰]|令牌)[\w.-]{0,20}"
 )
 _WEAK = r"(?<![a-z])(?:key|token|auth|pass|pin|cookie|session|signature|sig)"
-_VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|`[^`\n]*`|[!-~]+)"""
-_ASSIGNED = r"""["'`\]]?\s*(?:=>|:=|[=:：>])\s*"""
+_QUOTED = r"""(?:\\"[^"\n]*"|"(?:\\[^\n]|[^"\\\n])*+"|'[^'\n]*'|`[^`\n]*`|“[^“”\n]*”|「[^「」\n]*」)"""
+_CODE = r"(?<=key=)(?:lambda\b|[a-z_]{0,20}[({]|(?:[a-z]{1,5}|[a-z_]{1,20}\.[a-z_]{1,20})(?=[(),\s]|\Z))"
+"""How the function or the short name begins that program text passes as `key=`."""
+_VALUE = rf"(?:{_QUOTED}|[!-~]+)"
+_ASSIGNED = r"""(?:\\?["'`\]])?\s*+(?:(?:=>|:=|[=:：])\s*+|>(?=\S))"""
+_QUESTION = (
+    r"(?:(?<=\s)(?:how|where|what|when|why|which|who|can|could|is|are|do|does|did|should)\s+\S"
+    r"|怎|如何|为[何什]|什么|哪|谁|是否|能|可以|多少|请|忘|丢|错误|失效|过期|重置|修改|无法|不)"
+)
+"""How a sentence goes on after `password: ` that asks about passwords instead of telling one."""
+_TECH = r"(?:windows|win|ubuntu|debian|python|php|mysql|oauth|sha|md|aes|rsa|pbkdf|base|utf|ipv|http|office|ora|iphone|android|spring|redis|vue|k|0x)-?\d"
+"""How a word begins that holds digits and is no password."""
+_CODED = rf"(?!{_TECH}|[/<$])(?:(?=[!-~]{{0,64}}\d)(?=[!-~]{{0,64}}[a-z])(?!\d+\.\d)[!-~]{{5,}}|\d{{6,}})"
+_ACCOUNT = (
+    r"(?:(?<![a-z])(?:account|acct|id|phone|telephone|tel|mobile|cell|fax|call|dial|ssn|card|customer|member|qq)"
+    r"|[账帐][号户]|卡号?|手机|电话|座机|身份证|号码|微信)"
+)
 _SECRETS = [
     re.compile(pattern, re.IGNORECASE | re.DOTALL | re.ASCII)
     for pattern in (
         # Armoured keys, whole or cut off.
         r"-----BEGIN [^-\n]{1,60}-----(?:.{0,8000}?-----END [^-\n]{1,60}-----|(?:\s*[a-z0-9+/=]{16,})*(?:\s*[a-z0-9+/]+={1,2})?)",
-        # User and password in an address.
-        r"(?<=://)[^\s/@]{1,256}@",
+        # Addresses: user and password, also with signs that should have been escaped; parameters; hooks that need no other secret.
+        r"(?<=://)(?:[^\s/@:]{1,64}:(?!\d{1,5}/)[^\s\"'<>]{1,256}|[^\s/@]{1,256})@",
+        r"(?P<name>[?&][\w-]{0,20}(?:code|token|key|sig|signature|auth|session|ticket)=)(?!\d{1,5}(?:[&\s]|\Z))[!-%'-~]+",
+        r"(?P<name>hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/)[!-~]+",
+        # Command lines.
+        r"(?P<name>\bcurl\b[^\n|]{0,200}?\s(?:-u|--user|--proxy-user))[ =]*[\"']?[^\s:]{1,64}:[!-~]+",
+        rf"(?P<name>\bsshpass\s+-p|\bredis-cli\s(?:[^\n|]{{0,200}}?\s)??-a)\s*{_VALUE}",
+        rf"(?P<name>\b(?:mysql|mariadb)(?:\w|-){{0,10}}\s(?:[^\n|]{{0,200}}?\s)??(?-i:-p))(?!\d+:\d){_VALUE}",
         rf"\b(?P<name>authorization){_ASSIGNED}[\"']?(?:(?:bearer|basic|digest|token)\s+)?[!-~]+",
-        r"\b(?P<name>bearer|basic)\s+(?=[!-~]*(?:\d|(?-i:[a-z][A-Z])|={1,2}(?:\s|$)))[a-z0-9._~+/=-]{8,}",
+        r"\b(?P<name>bearer|basic)\s+(?=[!-~]{0,200}(?:\d|(?-i:[a-z][A-Z])|={1,2}(?:\s|$)))[a-z0-9._~+/=-]{8,}",
         # Tokens that name their maker, and JSON web tokens.
-        r"(?<![a-z0-9])(?:sk|pk|rk|tvly|hf|npm|pypi|glpat|gh[pousr]|github_pat|xox[abeoprs])[-_](?=[\w-]*\d|[\w-]{20})[\w-]{8,}",
-        r"(?<![a-z0-9])(?-i:AKIA|ASIA|AKID|LTAI|AIza)[\w-]{12,}",
-        r"(?<![a-z0-9])(?-i:eyJ)[\w-]{8,}(?:\.[\w-]*){1,2}",
-        # name = value, also as JSON, YAML, XML, command-line flag, or in a sentence.
-        rf"(?P<name>{_STRONG}){_ASSIGNED}{_VALUE}",
-        rf"(?P<name>{_WEAK}){_ASSIGNED}(?:(?<==){_VALUE}|(?=[!-~]*\d){_VALUE}|[!-~]{{16,}})",
+        r"(?<![a-z0-9])(?:sk|pk|rk|tvly|hf|npm|pypi|gh[pousr]|github_pat|xox[abeoprs])[-_](?=[\w-]*\d|[\w-]{20})[\w-]{8,}",
+        r"(?<![a-z0-9])(?:gl(?:pat|dt|rt)-|do[opr]_v1_|whsec_|ya29\.)[\w+/=-]{8,}",
+        r"(?<![a-z0-9])(?-i:SG)\.[\w-]{8,64}\.[\w-]{8,}",
+        r"(?<![a-z0-9])(?-i:AKIA|ASIA|AKID|LTAI|AIza)[\w-]{10,}",
+        r"(?<![a-z0-9])(?-i:eyJ)[\w-]{8,2000}+(?:\.[\w-]*){1,2}",
+        # name = value, also as JSON, YAML, XML, table, or in a sentence; an unquoted value may be two words if the second holds a digit.
+        rf"<(?P<name>[\w:.-]{{0,40}}?{_STRONG})(?:\s[^<>]{{0,200}})?>[^<]{{0,200}}(?=</)",
+        rf"(?P<name>{_STRONG})\\?[\"']?[,\s]\s*+\\?[\"']?value{_ASSIGNED}{_VALUE}",
+        rf"\|\s*+(?P<name>{_STRONG})\s*+\|[^|\n]{{1,200}}(?=\|)",
+        rf"(?P<name>{_STRONG}){_ASSIGNED}[|>][+-]?[ \t]*+\n[^\n]*",
+        rf"(?P<name>{_STRONG}){_ASSIGNED}(?!{_QUESTION})(?:!\w{{1,20}}\s+)?(?:{_QUOTED}|[!-~]+(?:[ \t]+[a-z]{{1,20}}\d[^\s:=]*)?"
+        r"|[\u3400-\u9fff][\u3400-\u9fff!-~]{0,15})",
+        rf"(?P<name>{_WEAK}){_ASSIGNED}(?!{_CODE})"
+        rf"(?:(?<==){_VALUE}|(?=[!-~]{{0,64}}\d){_VALUE}|[!-~]{{16,}})",
         rf"(?<!\S)(?P<name>--?(?:{_STRONG}|{_WEAK}))\s+{_VALUE}",
-        rf"(?P<name>{_STRONG})\s*(?:is|was|是|为)\s*[:：]?\s*(?=[!-~]*[\d!@#$%^&*_])[!-~]{{4,}}",
-        # Mail addresses.
-        r"(?<![a-z0-9._%+-])[a-z0-9._%+-]{1,64}@(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}",
-        # Identifiers of people, accounts and machines.
+        rf"(?P<name>{_STRONG})\s*+(?:is|was|should be|(?:is |was )?(?:now|changed to|set to|reset to)|是|[为為])\s*+[:：]?\s*+"
+        rf"(?:{_QUOTED}|(?=[!-~]{{0,64}}(?:[\d@#$%^&*_]|!\S))[!-~]{{4,}})",
+        rf"(?P<name>{_STRONG})\s++{_QUOTED}",
+        rf"(?P<name>密[码碼]|口令)\s*+(?:[已被]?(?:修?改|更改|重置|重设|[设設][置定]?|[换換]))?[成为為是]?了?\s*+{_CODED}",
+        rf"(?P<name>(?<![a-z])(?:password|passwd|pwd|pw)\s++){_CODED}",
+        # Codes for one use, and for cards.
+        r"(?P<name>(?<![a-z])(?:pin|otp|passcode|(?:verification|security|login) code)|验证码|驗證碼|校验码|动态码)"
+        r"(?: ?code| ?码)?\s*+(?:is|[=:：是为])?\s*+\d{4,8}(?!\w|\.\d)",
+        # Mail addresses, but for the user that all repositories share.
+        r"(?P<keep>(?<![a-z0-9._%+-])git@(?=[\w.-]{1,100}[:/]))|(?<![a-z0-9._%+-])[a-z0-9._%+-]{1,64}@(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}",
+        # Identifiers of people, accounts and machines; a commit is public or worthless.
         r"(?<![a-z0-9])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![a-z0-9])",
-        r"(?<![a-z0-9])[0-9a-f]{24,}(?![a-z0-9])",
-        # Phone numbers, social security numbers, cards: grouped digits; then any long number but limits of integers and negative error codes.
+        r"(?P<keep>\b(?:commit|revision|rev|sha-?1|revert|checkout|cherry-pick|git show)(?: hash| id)?[ :]{1,2}[0-9a-f]{40}(?![a-z0-9]))"
+        r"|(?<![a-z0-9])(?:0x)?[0-9a-f]{24,}+(?![a-z0-9])",
+        r"(?P<name>护照|護照|通行证|passport)(?:号码?|\s?(?:no\.?|number))?\s*+(?:is\s|[:：是])?\s*+[a-z]{0,2}\d{6,9}(?!\d)",
+        # Cards, phone numbers, social security numbers: grouped digits.
+        r"(?<![\d.-])(?:[3-6]\d{3}([-. ])\d{4}\1\d{4}\1\d{1,7}(?:\1\d{1,4})?|3[47]\d\d([-. ])\d{6}\2\d{5})(?![\d-])",
         r"(?<![\w+.])\+\d[\d ().-]{6,18}\d(?!\d)",
-        r"(?<![\d.])(?:86[- ]?)?1[3-9]\d[- ]?\d{4}[- ]?\d{4}(?!\d)",
-        r"(?<![\d.-])(?:0\d{2,3}[- ]\d{7,8}|\(\d{3}\) ?\d{3}[-. ]\d{4}|\d{3}([-. ])\d{3}\1\d{4}|\d{3}-\d{2}-\d{4})(?![\d-])",
-        r"(?<![\d.-])[3-6]\d{3}([- ])\d{4}\1\d{4}\1\d{1,7}(?![\d-])",
+        r"(?<![\d.])(?:86[- ]?)?1[3-9]\d[-. ]?\d{4}[-. ]?\d{4}(?!\d)",
+        r"(?<![\d.-])(?:0\d{2,3}[- ]\d{7,8}|0\d{2,4}([- ])\d{3,4}\1\d{3,4}|0\d{4} \d{6}|(?:1[-. ])?\(\d{3}\) ?\d{3}[-. ]\d{4}"
+        r"|(?:1[-. ])?\d{3}([-. ])\d{3}\2\d{4}|\d{3}-\d{2}-\d{4})(?![\d-])",
         r"(?<![\d.-])\d{6}[- ]?(?:19|20)\d{2}[- ]?\d{4}[- ]?\d{3}[\dx](?![\da-z])",
-        r"(?<![\d.,])(?!21474836\d\d(?!\d)|429496729\d(?!\d))(?<!-)\d{9,}x?(?!\d)|(?<![\d.,])-\d{11,}(?!\d)",
+        # Long numbers: from 11 digits on but limits of integers, addresses in memory and books; of 9 or 10 digits those that a word tells.
+        rf"(?P<name>{_ACCOUNT}(?:[ _-]?(?:number|no\.?|id)|号码?)?(?:\sis|[=:：#是为]){{0,2}})\s*\d{{9,10}}x?(?!\d)",
+        r"(?P<keep>(?<!\d)-?(?:922337203685477580[78]|1844674407370955161[56])(?!\d)|(?<![a-z0-9])0x[0-9a-f]{1,16}(?![a-z0-9])"
+        r"|\bISBN(?:-13)?[: ]{1,2}97[89]\d{10}(?!\d))|(?<![\d.,])(?<!-)\d{11,}x?(?!\d)|(?<![\d.,])-\d{11,}(?!\d)",
     )
 ]
 _DENSE = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
+_NAMED = re.compile(r"_{1,2}Z[A-Z]{0,4}[a-z]?\d{1,3}[A-Za-z_]|[0-9a-f]{40}\Z")
+"""Names that C++ compilers and Git write; a commit here has passed the patterns above."""
 
 _SENTENCE_END = re.compile(r"[。！？；]+[”’」』）]*\s*|[.!?;][\"')\]]{0,3}\s+|\n\s*|\Z")
 _ASKS = re.compile(
@@ -106,12 +150,20 @@ def _word_end(text: str, limit: int) -> int:
 
 def _without_secrets(text: str) -> str:
     for pattern in _SECRETS:
-        text = pattern.sub(lambda match: match.groupdict().get("name", "") + " ", text)
+        text = pattern.sub(_cleared, text)
     return _DENSE.sub(lambda match: " " if _looks_random(match.group()) else match.group(), text)
+
+
+def _cleared(match: re.Match[str]) -> str:
+    """What stays of a match: all of it if it is known to be harmless, else only the name of what was told."""
+    groups = match.groupdict()
+    return match.group() if groups.get("keep") else (groups.get("name") or "") + " "
 
 
 def _looks_random(token: str) -> bool:
     """Whether a long token is a key rather than a name or a path: its letters and digits change their kind every other character."""
+    if _NAMED.match(token):
+        return False
     signs = [c for c in token if c.isalnum()]
     runs = sum(1 for _ in groupby(signs, key=lambda c: (c.isdigit(), c.isupper())))
     return any(c.isdigit() for c in signs) and len(signs) < 2.6 * runs
