@@ -230,8 +230,12 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _first_number(self, state: Mapping[str, Any], turn: "_Turn") -> int:
         """One more than the last citation number that other instances gave in this turn."""
+        return 1 + max((memo["last"] for memo in self._others(state, turn.question.message_id)), default=0)
+
+    def _others(self, state: Mapping[str, Any], message_id: str) -> list[Mapping[str, Any]]:
+        """What other instances remember of the turn."""
         memos = [memo for key, memo in state.items() if key.startswith("_crag") and key != self._turn_key and memo]
-        return 1 + max((memo["last"] for memo in memos if memo["message_id"] == turn.question.message_id), default=0)
+        return [memo for memo in memos if memo["message_id"] == message_id]
 
     def _world(self, runtime: Runtime[Any]) -> World:
         return World(self._ports, lambda stage: runtime.stream_writer({"type": "crag", "name": self.name, "stage": stage}))
@@ -270,6 +274,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             request.system_message,
             message_id=memo["message_id"],
             into_system=self._settings.position == "system",
+            others=tuple(other["block"] for other in self._others(request.state, memo["message_id"]) if other["block"]),
         )
         return request.override(messages=messages, system_message=system)
 

@@ -29,6 +29,7 @@ from crag_middleware.adapters.chat_model import ChatModelEvaluator
 from crag_middleware.adapters.tavily import TavilyWebSearch
 from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.stages.question import LEAD_IN
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
 from crag_middleware.types import Thresholds
 from tests.support.agents import agent_with, ask, both, crag, passage
@@ -528,6 +529,8 @@ def test_two_instances_number_on_and_have_a_receipt_each(how):
         seen = next(m.text for m in reversed(model.requests[-1]) if m.type == "human")
         assert "[1] knowledge: Exporter" in seen
         assert "[2] knowledge: Rules" in seen
+        assert seen.count(LEAD_IN["en"]) == 1
+        assert seen.endswith(f"</crag_sources>\n\n{LEAD_IN['en']}\n\n{question}")
 
 
 def test_two_instances_without_names_are_refused_by_the_framework():

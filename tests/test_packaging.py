@@ -84,3 +84,7 @@ def test_an_environment_that_works_is_kept(tmp_path: Path) -> None:
 
 def test_the_ci_entry_point_can_be_executed() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_users_of_the_package_get_its_types() -> None:
+    assert (ROOT / "crag_middleware" / "py.typed").is_file()

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage
 
-from crag_middleware.stages.question import classify, without_fence
+from crag_middleware.stages.question import classify, without_fence, without_lead_in
 from crag_middleware.types import Exchange, Question
 
 M = TypeVar("M", bound=BaseMessage)
@@ -61,16 +61,25 @@ def _exchanges(messages: Sequence[AnyMessage], most: int) -> tuple[Exchange, ...
 
 
 def inject(
-    block: str, messages: list[AnyMessage], system: SystemMessage | None, *, message_id: str, into_system: bool
+    block: str,
+    messages: list[AnyMessage],
+    system: SystemMessage | None,
+    *,
+    message_id: str,
+    into_system: bool,
+    others: tuple[str, ...] = (),
 ) -> tuple[list[AnyMessage], SystemMessage | None]:
     """New messages with the block; the given ones stay as they are.
 
     The block goes before the text of the message with `message_id`, so that everything before that message stays the same from turn to turn.
-    If that message is gone it goes into the last human message, else, or on request, after the system prompt.
+    If that message is gone it goes into the last human message, else, or on request, after the system prompt. Before one of the `others`, the blocks of
+    other instances, it goes without its lead-in, which is for the message alone.
     """
     place = None if into_system else _place(messages, message_id)
     if place is None:
         return messages, _with_text(system, block, after=True) if system else SystemMessage(block)
+    if others and text_of(messages[place].content).startswith(others):
+        block = without_lead_in(block)
     return [*messages[:place], _with_text(messages[place], block, after=False), *messages[place + 1 :]], system
 
 

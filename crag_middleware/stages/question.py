@@ -49,6 +49,11 @@ def without_fence(text: str) -> str:
     return FENCE_TAG.sub("", _FENCED.sub("", text)).strip()
 
 
+def without_lead_in(block: str) -> str:
+    """An injected block up to the end of its fence."""
+    return block[: block.rindex(f"</{FENCE}>") + len(f"</{FENCE}>")]
+
+
 def shorten(text: str, limit: int) -> str:
     """At most `limit` characters that keep the question: its last question sentences, then the end and the beginning of the text.
 
