@@ -1,12 +1,10 @@
 """`CRAGMiddleware`: messages in, hooks out. What happens in between stands in `plan.py`."""
 
-import hashlib
 import logging
 import re
-import types
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, NotRequired, cast
+from dataclasses import replace
+from typing import Any, cast
 
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -18,10 +16,8 @@ from langchain.agents.middleware import (
     omit_payload,
 )
 from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
-from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
 from langchain_core.retrievers import BaseRetriever
 from langchain_milvus import Milvus
-from langgraph.channels import UntrackedValue
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
@@ -50,7 +46,8 @@ from crag_middleware.receipt import record
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.steps import Plan, PortName
-from crag_middleware.tenancy import Scope, check_agent_id, resolve
+from crag_middleware.tenancy import check_agent_id, resolve
+from crag_middleware.turn import Turn, digest, state_schema
 from crag_middleware.types import Evidence, Question
 
 logger = logging.getLogger(__name__)
@@ -144,8 +141,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             check_options(settings.web_options)
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
-        self._configuration = _digest(repr(settings), str(getattr(vector_store, "collection_name", "")))
-        self.state_schema = _state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
+        self._configuration = digest(repr(settings), str(getattr(vector_store, "collection_name", "")))
+        self.state_schema = state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
         for port in self._ports.values():
             if port.sync is None:
                 logger.warning("%s has only an async form: this agent works with ainvoke and astream only", port.label)
@@ -158,7 +155,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Puts an earlier turn's receipt and evidence away: the turn may end before its first model call, or ask anew under an old message's id."""
         memo, question = self._memo(state), read_question(state["messages"], history=0)
-        if not memo or question is None or (memo["message_id"], memo["text"]) == (question.message_id, _digest(question.text)):
+        if not memo or question is None or (memo["message_id"], memo["text"]) == (question.message_id, digest(question.text)):
             return None
         nothing = Evidence(question=replace(question, skip="not_reached"), status="skipped")
         return {self._receipt_key: record(nothing, name=self.name, detail="injected"), self._turn_key: {}}
@@ -199,25 +196,25 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         update = self._remember(request.state, turn, evidence, request.runtime)
         return ExtendedModelResponse(await handler(self._with_evidence(_updated(request, update))), Command(update=update))
 
-    def _begin(self, state: AgentState[Any], runtime: Runtime[Any]) -> "_Turn | None":
+    def _begin(self, state: AgentState[Any], runtime: Runtime[Any]) -> Turn | None:
         """The turn to work on; None if its evidence is there already. The tenant is checked either way."""
         scope = resolve(self._agent_id, runtime)
         messages = state["messages"]
         question = read_question(messages, history=self._settings.history_messages)
         memo = self._memo(state)
-        is_ours = memo.get("tenant") == _digest(scope.agent_id) and memo.get("configuration") == self._configuration
+        is_ours = memo.get("tenant") == digest(scope.agent_id) and memo.get("configuration") == self._configuration
         if question is None:
             if is_ours:  # summarised away in mid-turn
                 return None
             question = Question(text="", skip="empty")
-        turn = _Turn(scope, question, _digest(question.text))
+        turn = Turn(scope, question, digest(question.text))
         same_message = is_ours and memo.get("message_id") == question.message_id
         answering = (
             bool(messages) and messages[-1].id != question.message_id
         )  # from then on a redacting middleware may have changed the text
         return None if same_message and (answering or memo.get("text") == turn.text) else turn
 
-    def _unremembered(self, request: ModelRequest[Any]) -> "_Turn | None":
+    def _unremembered(self, request: ModelRequest[Any]) -> Turn | None:
         """The turn whose evidence was not saved, when a run is resumed at its model call; None in every other case."""
         return None if self._memo(request.state) else self._begin(request.state, request.runtime)
 
@@ -225,10 +222,10 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """What is remembered of the turn; empty before the first."""
         return state.get(self._turn_key) or {}
 
-    def _plan(self, state: AgentState[Any], turn: "_Turn") -> Plan[Evidence]:
+    def _plan(self, state: AgentState[Any], turn: Turn) -> Plan[Evidence]:
         return correct(turn.question, turn.scope, self._policy, first_number=self._first_number(state, turn))
 
-    def _first_number(self, state: Mapping[str, Any], turn: "_Turn") -> int:
+    def _first_number(self, state: Mapping[str, Any], turn: Turn) -> int:
         """One more than the last citation number that other instances gave in this turn."""
         return 1 + max((memo["last"] for memo in self._others(state, turn.question.message_id)), default=0)
 
@@ -240,14 +237,14 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _world(self, runtime: Runtime[Any]) -> World:
         return World(self._ports, lambda stage: runtime.stream_writer({"type": "crag", "name": self.name, "stage": stage}))
 
-    def _remember(self, state: Mapping[str, Any], turn: "_Turn", evidence: Evidence, runtime: Runtime[Any]) -> dict[str, Any]:
+    def _remember(self, state: Mapping[str, Any], turn: Turn, evidence: Evidence, runtime: Runtime[Any]) -> dict[str, Any]:
         """The state update of a turn: the receipt for the caller, and what later model calls of the turn need."""
         outcome = {"status": evidence.status, "verdict": evidence.verdict}
         runtime.stream_writer({"type": "crag", "name": self.name, "stage": "done", **outcome})
         if evidence.troubles:
             logger.warning("crag turn degraded: %s", ", ".join(f"{t.step} ({t.reason})" for t in evidence.troubles))
         memo = {
-            "tenant": _digest(turn.scope.agent_id),
+            "tenant": digest(turn.scope.agent_id),
             "configuration": self._configuration,
             "message_id": turn.question.message_id,
             "text": turn.text,
@@ -265,7 +262,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         memo = self._memo(request.state)
         if not memo.get("block"):
             return request
-        if memo["tenant"] != _digest(resolve(self._agent_id, request.runtime).agent_id):
+        if memo["tenant"] != digest(resolve(self._agent_id, request.runtime).agent_id):
             msg = "the evidence of this turn belongs to another tenant; resume a run with the context that it was started with"
             raise TenantError(msg, reason="tenant_conflict")
         messages, system = inject(
@@ -279,33 +276,5 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return request.override(messages=messages, system_message=system)
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One user turn: whose it is, what is asked, and a digest of the words."""
-
-    scope: Scope
-    question: Question
-    text: str
-
-
 def _updated(request: ModelRequest[Any], update: Mapping[str, Any]) -> ModelRequest[Any]:
     return request.override(state=cast("AgentState[Any]", {**request.state, **update}))
-
-
-def _digest(*parts: str) -> str:
-    """A fingerprint of texts, each with its length, so that no two lists of texts share one."""
-    digest = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    return digest.hexdigest()
-
-
-def _state_schema(receipt_key: str, turn_key: str, *, saved: bool) -> type[AgentState[Any]]:
-    """The agent's state with this instance's two keys; callers can't set them, and unless `saved` they stay out of checkpoints."""
-    channel = () if saved else (UntrackedValue,)
-    keys = {
-        receipt_key: NotRequired[Annotated[dict[str, Any], OmitFromInput, *channel]],
-        turn_key: NotRequired[Annotated[dict[str, Any], PrivateStateAttr, *channel]],
-    }
-    return types.new_class("CRAGState", (AgentState,), {}, lambda body: body.update({"__annotations__": keys, "__module__": __name__}))
