@@ -33,9 +33,10 @@ types: $(VENV)/.installed-dev ## check types
 layers: $(VENV)/.installed-dev ## check that imports go down only
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
 
-bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model call, and what refining costs
+bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model call, and what refining and offline grading cost
 	@$(RUN) benchmarks/overhead.py
 	@$(RUN) benchmarks/refine.py
+	@$(RUN) benchmarks/grading.py
 
 lock: $(VENV)/.installed-dev ## write constraints.txt anew from pyproject.toml
 	@$(RUN) tools/lock.py

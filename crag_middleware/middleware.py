@@ -209,9 +209,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             question = Question(text="", skip="empty")
         turn = Turn(scope, question, digest(question.text))
         same_message = is_ours and memo.get("message_id") == question.message_id
-        answering = (
-            bool(messages) and messages[-1].id != question.message_id
-        )  # from then on a redacting middleware may have changed the text
+        # Once the answer has begun, a redacting middleware may have changed the question's text.
+        answering = bool(messages) and messages[-1].id != question.message_id
         return None if same_message and (answering or memo.get("text") == turn.text) else turn
 
     def _unremembered(self, request: ModelRequest[Any]) -> Turn | None:

@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any, Generic, Literal, TypeVar
 
 from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
-from crag_middleware.tenancy import Scope
+from crag_middleware.tenancy import Scope, check_owners
 from crag_middleware.types import Exchange, Grade, Origin, Passage, Strip
 
 T = TypeVar("T")
@@ -57,10 +57,12 @@ def ask(call: Call[T]) -> Plan[T]:
 
 
 def retrieve(question: str, scope: Scope, *, limit: int, timeout_s: float) -> Call[tuple[Passage, ...]]:
-    """Search the knowledge: passages with unique ids, ranked from 1."""
+    """Search the knowledge: passages with unique ids, ranked from 1; one that says `agent_id` in its metadata must be the tenant's."""
 
     def read(reply: Any) -> tuple[Passage, ...]:
-        return _passages(reply, limit, "knowledge", RetrievalError)
+        passages = _passages(reply, limit, "knowledge", RetrievalError)
+        check_owners((p.metadata["agent_id"] for p in passages if "agent_id" in p.metadata), scope)
+        return passages
 
     keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s}
     return Call("retriever", (question,), keywords, timeout_s, read, RetrievalError)
@@ -109,8 +111,11 @@ def refine(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeou
             msg = f"the refiner must return one list for each of the {len(passages)} passages, got {len(picked)}"
             raise RefineError(msg, reason="invalid_reply")
         for passage, strips in zip(passages, picked, strict=True):
-            if any(passage.text[s.start : s.end] != s.text for s in strips):
-                msg = "the refiner returned a strip that is not in its passage"
+            ends = (0, *(s.end for s in strips))
+            if any(
+                s.start < end or s.end <= s.start or passage.text[s.start : s.end] != s.text for s, end in zip(strips, ends, strict=False)
+            ):
+                msg = "the refiner returned a strip that is empty, overlaps another, or is not in its passage"
                 raise RefineError(msg, reason="invalid_reply")
         return picked
 

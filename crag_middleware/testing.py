@@ -1,7 +1,7 @@
 """For tests of agents and of own adapters, ours and yours: scripted models and ports, without network or chance."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -16,9 +16,6 @@ from crag_middleware.settings import CHAT_THRESHOLDS
 from crag_middleware.stages.decide import label
 from crag_middleware.types import Exchange, Grade, Passage
 
-Reply = AIMessage | str | Exception | Callable[[list[BaseMessage]], "AIMessage | str"]
-"""One scripted answer: a message, its text, an error to raise, or a function of the messages."""
-
 
 class ScriptedChatModel(BaseChatModel):
     """A chat model that gives its replies in order, the last one again and again, and keeps every request.
@@ -26,7 +23,7 @@ class ScriptedChatModel(BaseChatModel):
     It streams word by word, tool calls included, and accepts tools without looking at them.
 
     Attributes:
-        replies: What it answers, in order.
+        replies: What it answers, in order: a message, its text, an error to raise, or a function of the messages.
         requests: The messages of every call so far.
     """
 

@@ -76,10 +76,12 @@ class TestLangChainRetriever:
         assert "SECRET" not in str(caught.value)
 
     @pytest.mark.parametrize("field", ["team", 'metadata["team"]'])
-    def test_the_tenant_field_is_settable(self, search: Search, field: str) -> None:
-        retriever = LangChainRetriever(Fixed(found=[Document("x", metadata={"team": "a", "agent_id": "kept"})]), tenant_field=field)
+    def test_the_tenant_field_is_settable_and_no_fact_of_the_passage(self, search: Search, field: str) -> None:
+        retriever = LangChainRetriever(
+            Fixed(found=[Document("x", metadata={"team": "a", "agent_id": "bot", "topic": "kept"})]), tenant_field=field
+        )
 
-        assert search(retriever)[0].metadata == {"agent_id": "kept"}
+        assert search(retriever)[0].metadata == {"topic": "kept"}
 
     def test_without_a_tenant_field_every_tenant_sees_everything(self, search: Search) -> None:
         retriever = LangChainRetriever(Fixed(found=[Document("x")]), tenant_field=None)

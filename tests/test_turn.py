@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from langchain_core.messages.utils import count_tokens_approximately
 
-from crag_middleware.errors import ConfigError, GradingError, WebSearchError
+from crag_middleware.errors import ConfigError, GradingError, TenantError, WebSearchError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.assemble import NOTES
 from crag_middleware.testing import ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
+from crag_middleware.types import Strip
 from tests.support.agents import agent_with, ask, both, crag, passage
 
 PORT = passage("The exporter listens on port 9100.", "port", title="Exporter", source="exporter.md")
@@ -245,14 +246,34 @@ def test_a_failed_refiner_leaves_the_passages_whole(how):
 def test_a_refiner_that_writes_its_own_text_is_not_believed(how):
     class Inventing:
         def refine(self, question, passages):
-            from crag_middleware.types import Strip
-
             return [[Strip("port 1234", 0, 9)] for _ in passages]
 
     seen, receipt = turn(how, passages=[PORT], refiner=Inventing())
 
     assert "1234" not in seen
     assert receipt["degraded"] == [{"step": "refine", "reason": "invalid_reply"}]
+
+
+@both
+@pytest.mark.parametrize("spans", [[(0, 3), (0, 3)], [(0, 5), (3, 9)], [(2, 2)], [(-5, -1)]])
+def test_strips_that_are_empty_or_overlap_are_not_believed(how, spans):
+    class Repeating:
+        def refine(self, question, passages):
+            return [[Strip(p.text[a:b], a, b) for a, b in spans] for p in passages]
+
+    _, receipt = turn(how, passages=[PORT], refiner=Repeating())
+
+    assert receipt["degraded"] == [{"step": "refine", "reason": "invalid_reply"}]
+
+
+@both
+@pytest.mark.parametrize("owner", ["b", "", None, 5])
+def test_a_passage_of_ones_own_retriever_that_names_another_tenant_ends_the_turn(how, owner):
+    """C058"""
+    with pytest.raises(TenantError):
+        turn(how, passages=[PORT, passage("stray", metadata={"agent_id": owner})])
+
+    assert turn(how, passages=[passage(PORT.text, metadata={"agent_id": "a"})])[1]["status"] == "grounded"
 
 
 @both

@@ -17,10 +17,11 @@ from langgraph.errors import GraphBubbleUp
 from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.adapters.milvus_schema import split_key
 from crag_middleware.adapters.redaction import redacted_logs
-from crag_middleware.adapters.rows import from_document, unicode
+from crag_middleware.adapters.rows import from_document
 from crag_middleware.errors import ConfigError, CRAGError, RetrievalError
 from crag_middleware.ports import AsyncRetriever, Retriever
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.stages.question import unicode
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners
 from crag_middleware.types import Passage
 

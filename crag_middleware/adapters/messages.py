@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage
 
-from crag_middleware.stages.question import classify, without_fence, without_lead_in
+from crag_middleware.stages.question import classify, unicode, without_fence, without_lead_in
 from crag_middleware.types import Exchange, Question
 
 M = TypeVar("M", bound=BaseMessage)
@@ -19,11 +19,6 @@ def text_of(content: object) -> str:
         return ""
     parts = [part if isinstance(part, str) else part.get("text") if _is_text(part) else None for part in content]
     return "\n".join(part for part in parts if isinstance(part, str))
-
-
-def _valid(text: str) -> str:
-    """The text as valid Unicode: lone surrogates, which no store and no model takes, become question marks."""
-    return text.encode(errors="replace").decode()
 
 
 def _is_text(part: object) -> bool:
@@ -41,7 +36,7 @@ def read_question(messages: Sequence[AnyMessage], *, history: int) -> Question |
     if place is None:
         return None
     message = messages[place]
-    text = without_fence(_valid(text_of(message.content)))
+    text = without_fence(unicode(text_of(message.content)))
     skip = classify(text)
     if skip == "empty" and not isinstance(message.content, str) and message.content:
         return Question(text="", message_id=message.id or "", skip="no_text")
@@ -55,7 +50,7 @@ def _exchanges(messages: Sequence[AnyMessage], most: int) -> tuple[Exchange, ...
         if len(exchanges) == most:
             break
         is_answer = isinstance(message, AIMessage) and not message.tool_calls
-        if (is_question(message) or is_answer) and (text := without_fence(_valid(text_of(message.content)))):
+        if (is_question(message) or is_answer) and (text := without_fence(unicode(text_of(message.content)))):
             exchanges.append(Exchange("assistant" if is_answer else "user", text))
     return tuple(reversed(exchanges))
 

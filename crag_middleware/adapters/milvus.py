@@ -17,10 +17,11 @@ from crag_middleware.adapters.milvus_clients import LoopClients
 from crag_middleware.adapters.milvus_errors import NOT_LOADED, guarded
 from crag_middleware.adapters.milvus_schema import Leg, read_layout
 from crag_middleware.adapters.redaction import redacted_logs
-from crag_middleware.adapters.rows import LEGS, from_hit, similarity, unicode
+from crag_middleware.adapters.rows import LEGS, from_hit, similarity
 from crag_middleware.drive import afinish, finish
 from crag_middleware.errors import ConfigError, CRAGError, RetrievalError, TenantError
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.stages.question import unicode
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners, combine, misread_by_server, row_expression, tenant_expression
 from crag_middleware.types import Passage
 

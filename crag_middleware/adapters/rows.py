@@ -38,6 +38,10 @@ LEGS = "legs"
 """What `explain` adds to a passage's metadata; a row's own key of that name would pass for it and is left out."""
 
 
+OWNER = "agent_id"
+"""Says whose a row is and is no fact about it; a passage that still has it is checked against the turn's tenant."""
+
+
 def _passage(key: str, text: str, fields: Mapping[str, Any], hidden: Iterable[str | None], rank: int, score: float | None) -> Passage:
     created_at = _number(fields.get("created_at"))
     return Passage(
@@ -50,7 +54,9 @@ def _passage(key: str, text: str, fields: Mapping[str, Any], hidden: Iterable[st
         rank=rank,
         confidence=_number(fields.get("confidence")),
         created_at=None if created_at is None else int(created_at),
-        metadata={name: _plain(value) for name, value in fields.items() if name not in (*NAMED, LEGS, *hidden) and value is not None},
+        metadata={
+            name: _plain(value) for name, value in fields.items() if name not in (*NAMED, LEGS, OWNER, *hidden) and value is not None
+        },
     )
 
 
@@ -63,11 +69,6 @@ def similarity(distance: float, metric: str) -> float:
             return abs(distance)
         case _:
             return distance
-
-
-def unicode(question: str) -> str:
-    """The question with a question mark for each lone surrogate, which no embedding model and no wire takes."""
-    return question.encode(errors="replace").decode()
 
 
 def _text(value: object) -> str:

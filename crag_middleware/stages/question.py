@@ -44,6 +44,11 @@ def classify(text: str) -> Literal["empty", "greeting"] | None:
     return "greeting" if spoken and all(_GREETING.fullmatch(w) for w in spoken) else None
 
 
+def unicode(text: str) -> str:
+    """The text with a question mark for each lone surrogate, which no store, no model and no wire takes."""
+    return text.encode(errors="replace").decode()
+
+
 def without_fence(text: str) -> str:
     """The text without blocks and tags of our own fence, should a client have sent one back."""
     return FENCE_TAG.sub("", _FENCED.sub("", text)).strip()
