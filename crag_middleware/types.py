@@ -79,6 +79,21 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluatorKey:
+    """Whose probabilities these are: what a calibration is fitted to, and belongs to.
+
+    Attributes:
+        evaluator: The evaluator's class name.
+        model: The model behind it; empty if it has none, or it is unknown.
+        prompt: The version of its prompt, or of its features; empty if it has neither.
+    """
+
+    evaluator: str
+    model: str = ""
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Strip:
     """One sentence-like unit of a passage: `passage.text[start:end] == text`."""
 
@@ -156,6 +171,7 @@ class Evidence:
         query: The question as it was searched and graded: understandable on its own.
         status: What the turn ended with.
         verdict: The decision on the knowledge; None if nothing was retrieved or retrieval failed.
+        sufficiency: P(the knowledge passages together answer the question), in [0, 1]; None without a calibration that tells it.
         graded: Every passage seen, knowledge before web, best first.
         sources: What was injected, by number.
         block: The text to inject; empty for a skipped turn.
@@ -172,6 +188,7 @@ class Evidence:
     query: str = ""
     status: Status
     verdict: Verdict | None = None
+    sufficiency: float | None = None
     graded: tuple[Graded, ...] = ()
     sources: tuple[Source, ...] = ()
     block: str = ""
