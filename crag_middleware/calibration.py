@@ -7,6 +7,10 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,8 +22,12 @@ from crag_middleware.types import EvaluatorKey, Thresholds
 VERSION = 1
 """Of the file; a file of another version is refused."""
 
+EDGE = 1e-4
+"""How near a mapped probability comes to 0 and to 1: no finite data tells more, and the log odds stay finite."""
+
 Probability = Annotated[float, Field(ge=0, le=1)]
-_EDGE = 1e-4
+Coefficient = Annotated[float, Field(ge=-1e6, le=1e6)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
 
 
 class _Part(BaseModel):
@@ -33,12 +41,12 @@ class PlattMap(_Part):
     """
 
     kind: Literal["platt"] = "platt"
-    slope: float = Field(gt=0)
-    offset: float
+    slope: float = Field(gt=0, le=1e6)
+    offset: Coefficient
 
     def __call__(self, probability: float) -> float:
         """The calibrated probability."""
-        return sigmoid(self.slope * logit(probability) + self.offset)
+        return _held(sigmoid(self.slope * logit(probability) + self.offset))
 
 
 class IsotonicMap(_Part):
@@ -62,26 +70,28 @@ class IsotonicMap(_Part):
     def __call__(self, probability: float) -> float:
         """The calibrated probability."""
         right = bisect_right(self.at, probability)
-        if right == 0:
-            return self.value[0]
-        if right == len(self.at):
-            return self.value[-1]
+        if right in (0, len(self.at)):
+            return _held(self.value[max(right - 1, 0)])
         (x0, x1), (y0, y1) = self.at[right - 1 : right + 1], self.value[right - 1 : right + 1]
-        return y0 + (y1 - y0) * (probability - x0) / (x1 - x0)
+        return _held(min(y1, y0 + (y1 - y0) * ((probability - x0) / (x1 - x0))))
 
 
 class SetMap(_Part):
     """P(the passages together answer the question), a logistic function of their calibrated probabilities.
 
+    No weight is negative, so that one more passage at least as good as the best never lowers it.
+
     Attributes:
         offset: The constant.
         weights: One for each of `set_features`.
         thresholds: Where it is cut into a verdict: (lower, upper).
+        prior: The share of answerable questions it was fitted on, which it takes for granted; None if unknown.
     """
 
-    offset: float
-    weights: tuple[float, ...]
+    offset: Coefficient
+    weights: tuple[Weight, ...]
     thresholds: tuple[Probability, Probability]
+    prior: Probability | None = None
 
     @model_validator(mode="after")
     def _sound(self) -> "SetMap":
@@ -94,7 +104,7 @@ class SetMap(_Part):
         """The probability for passages with these calibrated probabilities, in any order; 0 for none."""
         if not probabilities:
             return 0.0
-        return sigmoid(self.offset + sum(w * x for w, x in zip(self.weights, set_features(probabilities), strict=True)))
+        return _held(sigmoid(self.offset + sum(w * x for w, x in zip(self.weights, set_features(probabilities), strict=True))))
 
 
 def set_features(probabilities: Sequence[float]) -> tuple[float, ...]:
@@ -104,7 +114,7 @@ def set_features(probabilities: Sequence[float]) -> tuple[float, ...]:
     """
     ranked = sorted(map(logit, probabilities), reverse=True) or [logit(0.0)]
     second, third = (ranked[min(i, len(ranked) - 1)] for i in (1, 2))
-    return ranked[0], (second + third) / 2, sum(ranked) / len(ranked)
+    return ranked[0], (second + third) / 2, math.fsum(ranked) / len(ranked)
 
 
 class Calibration(_Part):
@@ -120,8 +130,9 @@ class Calibration(_Part):
         map: From the evaluator's own probability to P(the passage answers the question).
         thresholds: Where the mapped probability is cut into grades: (lower, upper).
         sets: P(the passages together answer the question), where it was fitted.
-        aims: What the thresholds were chosen for, in words.
-        fitted_on: On what data it was fitted, with its licence; how many pairs and questions.
+        prior: The share of relevant passages it was fitted on, which its probabilities take for granted; None if unknown.
+        aims: What the thresholds were chosen for, and how far that was reached on questions held out, in words.
+        fitted_on: On what data it was fitted, with its licence.
         pairs: Labelled passages it was fitted on.
         questions: Questions it was fitted on.
     """
@@ -131,10 +142,11 @@ class Calibration(_Part):
     model: str = ""
     prompt: str = ""
     collection: str = ""
-    tenant: str | None = None
+    tenant: str | None = Field(default=None, min_length=1)
     map: PlattMap | IsotonicMap = Field(discriminator="kind")
     thresholds: tuple[Probability, Probability]
     sets: SetMap | None = None
+    prior: Probability | None = None
     aims: tuple[str, ...] = ()
     fitted_on: str
     pairs: int = Field(ge=0)
@@ -157,9 +169,24 @@ class Calibration(_Part):
         """Where mapped probabilities are cut into grades."""
         return Thresholds(*self.thresholds)
 
+    @property
+    def described(self) -> str:
+        """What it belongs to and how much it was fitted on, in a few words; a tenant is not named."""
+        whose = [f"collection {self.collection!r}" if self.collection else "", "one tenant" if self.tenant else ""]
+        facts = [_shown(self.key), *whose, f"{self.pairs} passages of {self.questions} questions"]
+        return ", ".join(filter(None, facts))
+
     def save(self, path: str | Path) -> None:
-        """Writes the file; what was there is replaced."""
-        Path(path).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        """Writes the file; what was there is replaced.
+
+        Raises:
+            ConfigError: It can't be written.
+        """
+        try:
+            Path(path).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            msg = f"the calibration can't be written to {str(path)!r}: {error.strerror}"
+            raise ConfigError(msg, reason="bad_calibration") from error
 
 
 def load_calibration(path: str | Path) -> Calibration:
@@ -170,7 +197,7 @@ def load_calibration(path: str | Path) -> Calibration:
     """
     try:
         found: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         msg = f"the calibration {str(path)!r} can't be read ({type(error).__name__}); `crag calibrate` writes one"
         raise ConfigError(msg, reason="bad_calibration") from error
     return parse_calibration(found, origin=str(path))
@@ -204,8 +231,60 @@ def check_fits(calibration: Calibration, key: EvaluatorKey, *, collection: str) 
         msg = f"the calibration was fitted to {_shown(calibration.key)}, and this evaluator is {_shown(key)}; fit one to it with `crag calibrate`"
         raise ConfigError(msg, reason="foreign_calibration")
     if calibration.collection and calibration.collection != collection:
-        msg = f"the calibration was fitted for the collection {calibration.collection!r}, and this one is {collection!r}"
+        here = f"this one is {collection!r}" if collection else "this knowledge has no collection"
+        msg = f"the calibration was fitted for the collection {calibration.collection!r}, and {here}; fit one to it with `crag calibrate`"
         raise ConfigError(msg, reason="foreign_calibration")
+
+
+def sets_of(calibration: Calibration | None) -> SetMap:
+    """The map that the verdict rule `set` needs.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if calibration is not None and calibration.sets is not None:
+        return calibration.sets
+    what = "there is no calibration" if calibration is None else f"that for {calibration.described} does not tell it"
+    msg = (
+        f'`verdict_rule="set"` needs a calibration that tells P(the passages together answer), and {what}; '
+        'fit one with `crag calibrate` on answerable and unanswerable questions and pass it as `calibration`, or use `verdict_rule="paper"`'
+    )
+    raise ConfigError(msg, reason="no_set_calibration")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What an evaluator's numbers go through in a turn: a calibration, or none, then the cuts into grades."""
+
+    thresholds: Thresholds
+    calibration: Calibration | None = None
+
+
+def shipped(key: EvaluatorKey) -> Calibration | None:
+    """The calibration that comes with this package for exactly this evaluator, model and prompt; None if there is none."""
+    return _shipped().get(key)
+
+
+@cache
+def _shipped() -> dict[EvaluatorKey, Calibration]:
+    return read_calibrations(files("crag_middleware") / "calibrations")
+
+
+def read_calibrations(folder: Traversable) -> dict[EvaluatorKey, Calibration]:
+    """The calibrations in a folder's `*.json`, by what they belong to; none if there is no such folder.
+
+    Raises:
+        ConfigError: One of them is none, or two belong to the same.
+    """
+    found: dict[EvaluatorKey, Calibration] = {}
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json")) if folder.is_dir() else []
+    for name in names:
+        calibration = parse_calibration(json.loads((folder / name).read_text(encoding="utf-8")), origin=name)
+        if calibration.key in found:
+            msg = f"{name!r} is the second calibration for {_shown(calibration.key)}; keep one"
+            raise ConfigError(msg, reason="bad_calibration")
+        found[calibration.key] = calibration
+    return found
 
 
 def _shown(key: EvaluatorKey) -> str:
@@ -215,8 +294,12 @@ def _shown(key: EvaluatorKey) -> str:
 
 def logit(probability: float) -> float:
     """The log odds of a probability, which is held at 0.0001 and 0.9999."""
-    held = min(1 - _EDGE, max(_EDGE, probability))
+    held = _held(probability)
     return math.log(held / (1 - held))
+
+
+def _held(probability: float) -> float:
+    return min(1 - EDGE, max(EDGE, probability))
 
 
 def sigmoid(value: float) -> float:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,10 +21,11 @@ from langchain_milvus import Milvus
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from crag_middleware.adapters.given import as_evaluator, as_rewriter, as_token_counter, thresholds_of
+from crag_middleware.adapters.given import CalibrationLike, as_evaluator, as_rewriter, as_scales, as_token_counter
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.messages import inject, read_question
+from crag_middleware.alarm import Alarm, Health
 from crag_middleware.drive import World, arun, run
 from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.plan import Policy, correct
@@ -67,6 +68,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             or `aretrieve`.
         agent_id: The tenant: a string, or a function of the runtime, or None for `runtime.context` (attribute or key `agent_id`).
         evaluator: Grades passages: a chat model, its name, or an `Evaluator`. By default a `ChatModelEvaluator` on `DEFAULT_MODEL`.
+        calibration: What the evaluator's numbers mean here: a `Calibration`, the path of a file that `crag calibrate` wrote, or several of those, of which
+            the most specific for the turn's tenant and the collection serves. By default the evaluator's own, if it brings one (docs/calibration.md).
         web_search: The second source, such as `TavilyWebSearch`; without one nothing ever goes to the web.
         rewriter: Makes follow-up questions understandable and tries other queries: a chat model, its name, or a `Rewriter`. By default the
             evaluator's chat model, if it has one.
@@ -91,6 +94,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         agent_id: str | Callable[[Runtime[Any]], str] | None = None,
         *,
         evaluator: Evaluator | AsyncEvaluator | ChatModel | str | None = None,
+        calibration: CalibrationLike | Sequence[CalibrationLike] | None = None,
         web_search: WebSearch | AsyncWebSearch | None = None,
         rewriter: Rewriter | AsyncRewriter | ChatModel | str | None = None,
         refiner: Refiner | AsyncRefiner | None = None,
@@ -122,6 +126,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._settings = settings = settings or CRAGSettings()
         grader = as_evaluator(evaluator)
         rewriting = as_rewriter(rewriter, grader)
+        collection = str(getattr(vector_store, "collection_name", ""))
         given: dict[PortName, tuple[object, str]] = {
             "retriever": (as_retriever_port(vector_store, tenant_field=tenant_field, settings=settings), "retrieve"),
             "evaluator": (grader, "grade"),
@@ -132,16 +137,23 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._ports: dict[PortName, Bound] = {port: bind(*it) for port, it in given.items() if it[0] is not None}
         self._policy = Policy(
             settings=settings,
-            thresholds=settings.thresholds(thresholds_of(grader)),
+            scales=as_scales(
+                calibration,
+                grader,
+                collection=collection,
+                agent_id=agent_id if isinstance(agent_id, str) else None,
+                settings=settings,
+            ),
             has_rewriter=rewriting is not None,
             has_web_search=web_search is not None,
             count_tokens=as_token_counter(token_counter),
         )
         if check_options := getattr(web_search, "check_options", None):
             check_options(settings.web_options)
+        self._alarm = Alarm()
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
-        self._configuration = digest(repr(settings), str(getattr(vector_store, "collection_name", "")))
+        self._configuration = digest(repr(settings), collection, repr(self._policy.scales))
         self.state_schema = state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
         for port in self._ports.values():
             if port.sync is None:
@@ -151,6 +163,14 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def name(self) -> str:
         """The instance's name within the agent."""
         return self._name or type(self).__name__
+
+    def health(self, agent_id: str) -> Health:
+        """What the latest turns of a tenant looked like, as far as this instance saw them (docs/monitoring.md).
+
+        Raises:
+            TenantError: `agent_id` is no usable tenant id.
+        """
+        return self._alarm.health(digest(check_agent_id(agent_id)))
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Puts an earlier turn's receipt and evidence away: the turn may end before its first model call, or ask anew under an old message's id."""
@@ -238,19 +258,25 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _remember(self, state: Mapping[str, Any], turn: Turn, evidence: Evidence, runtime: Runtime[Any]) -> dict[str, Any]:
         """The state update of a turn: the receipt for the caller, and what later model calls of the turn need."""
+        tenant = digest(turn.scope.agent_id)
+        health, changes = self._alarm.count(tenant, evidence, turn=_turn_id(tenant, turn, runtime))
+        for change in changes:
+            logger.log(logging.WARNING if change.began else logging.INFO, "crag alarm: %s", change)
+            runtime.stream_writer({"type": "crag", "name": self.name, "stage": "alarm", **change.event()})
         outcome = {"status": evidence.status, "verdict": evidence.verdict}
         runtime.stream_writer({"type": "crag", "name": self.name, "stage": "done", **outcome})
         if evidence.troubles:
             logger.warning("crag turn degraded: %s", ", ".join(f"{t.step} ({t.reason})" for t in evidence.troubles))
         memo = {
-            "tenant": digest(turn.scope.agent_id),
+            "tenant": tenant,
             "configuration": self._configuration,
             "message_id": turn.question.message_id,
             "text": turn.text,
             "block": evidence.block,
             "last": evidence.sources[-1].number if evidence.sources else self._first_number(state, turn) - 1,
         }
-        return {self._receipt_key: record(evidence, name=self.name, detail=self._settings.receipt_detail), self._turn_key: memo}
+        receipt = record(evidence, name=self.name, detail=self._settings.receipt_detail, alarms=health.told())
+        return {self._receipt_key: receipt, self._turn_key: memo}
 
     def _with_evidence(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """The request with the evidence of this tenant's turn.
@@ -273,6 +299,12 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             others=tuple(other["block"] for other in self._others(request.state, memo["message_id"]) if other["block"]),
         )
         return request.override(messages=messages, system_message=system)
+
+
+def _turn_id(tenant: str, turn: Turn, runtime: Runtime[Any]) -> str:
+    """The same when a turn is run again in its thread; empty without a thread, where nothing can be resumed."""
+    thread = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
+    return digest(tenant, str(thread), turn.question.message_id, turn.text) if thread and turn.question.message_id else ""
 
 
 def _updated(request: ModelRequest[Any], update: Mapping[str, Any]) -> ModelRequest[Any]:

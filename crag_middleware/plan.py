@@ -4,14 +4,15 @@ It asks the world for things by yielding steps and decides everything else itsel
 Here stands what happens when a step fails: the turn goes on with what is left, and the evidence says so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from crag_middleware.calibration import Scale
 from crag_middleware.errors import CRAGError, GradingError, RetrievalError, RewriteError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.assemble import Kept, assemble
-from crag_middleware.stages.decide import could_not_grade, decide, label
+from crag_middleware.stages.decide import calibrated, could_not_grade, decide, label, sufficiency
 from crag_middleware.stages.merge import arrange, fold, unseen
 from crag_middleware.stages.question import LEAD_IN, has_words, shorten
 from crag_middleware.stages.screen import screen
@@ -29,7 +30,6 @@ from crag_middleware.types import (
     Question,
     Status,
     Strip,
-    Thresholds,
     Trouble,
     Verdict,
 )
@@ -37,10 +37,18 @@ from crag_middleware.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What one middleware instance is set to and what it has at hand."""
+    """What one middleware instance is set to and what it has at hand.
+
+    Attributes:
+        settings: Every number and choice.
+        scales: What the evaluator's numbers go through, by tenant; under None for every tenant without its own.
+        has_rewriter: Whether there is a rewriter.
+        has_web_search: Whether there is a web search.
+        count_tokens: Counts a text's tokens.
+    """
 
     settings: CRAGSettings
-    thresholds: Thresholds
+    scales: Mapping[str | None, Scale]
     has_rewriter: bool
     has_web_search: bool
     count_tokens: Callable[[str], int]
@@ -61,6 +69,13 @@ class _Run:
     @property
     def settings(self) -> CRAGSettings:
         return self.policy.settings
+
+    @property
+    def scale(self) -> Scale:
+        return self.policy.scales.get(self.scope.agent_id) or self.policy.scales[None]
+
+    def decide(self, graded: Sequence[Graded]) -> Verdict:
+        return decide([g.grade for g in graded], rule=self.settings.verdict_rule, calibration=self.scale.calibration)
 
     def count(self, port: str) -> None:
         self.calls[port] = self.calls.get(port, 0) + 1
@@ -84,10 +99,11 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
     if question.skip:
         return Evidence(question=question, status="skipped")
     settings, run = policy.settings, _Run(scope, policy)
+    calibration = run.scale.calibration
     query = yield from _standalone(question, run)
 
     known, verdict = yield from _consult(query, run)
-    kept = tuple(g for g in known if g.grade.label != "incorrect")
+    kept = tuple(g for g in known if g.grade.label != "incorrect" and verdict != "incorrect")
     web_query = compose(query) if _wants_web(verdict, known, run) else ""
     if web_query and has_words(web_query):
         kept_known, web, kept_web = yield from _add_web(query, web_query, kept, known, run)
@@ -114,7 +130,10 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         question=question,
         query=query,
         status="grounded" if block.sources and verdict else failed,
+        rule=settings.verdict_rule,
         verdict=verdict,
+        sufficiency=sufficiency([g.grade for g in known], calibration) if verdict else None,
+        calibration=calibration.described if calibration else None,
         graded=(*known, *web),
         sources=block.sources,
         block=block.text,
@@ -172,7 +191,7 @@ def _consult(query: str, run: _Run) -> Plan[tuple[tuple[Graded, ...], Verdict | 
             break
         fresh = unseen(found, [g.passage for g in graded])
         graded += yield from _grade(query, fresh, "grade", run)
-        verdict = decide([g.grade for g in graded])
+        verdict = run.decide(graded)
         if verdict != "incorrect" or not round_left or (len(tried) > 1 and not fresh):
             break
         written = yield from _rewrite(query, run, tried=tried)
@@ -183,7 +202,7 @@ def _consult(query: str, run: _Run) -> Plan[tuple[tuple[Graded, ...], Verdict | 
 
 
 def _grade(query: str, passages: tuple[Passage, ...], step: str, run: _Run) -> Plan[tuple[Graded, ...]]:
-    """Each passage with its grade; all `ungraded` if the evaluator fails."""
+    """Each passage with its grade; `ungraded`, and told, where the evaluator gives none."""
     if not passages:
         return ()
     yield Stage("grading")
@@ -193,7 +212,12 @@ def _grade(query: str, passages: tuple[Passage, ...], step: str, run: _Run) -> P
     except GradingError as error:
         run.trouble(step, error)
         grades = tuple(Grade(passage_id=p.id, probability=None, label="ungraded") for p in passages)
-    return tuple(Graded(passage=p, grade=label(g, run.policy.thresholds)) for p, g in zip(passages, grades, strict=True))
+    else:
+        if any(g.label == "ungraded" for g in grades):
+            run.troubles.append(Trouble(step, "incomplete"))
+    scale = run.scale
+    mapped = (label(calibrated(g, scale.calibration), scale.thresholds) for g in grades)
+    return tuple(Graded(passage=p, grade=g) for p, g in zip(passages, mapped, strict=True))
 
 
 def _wants_web(verdict: Verdict | None, known: Sequence[Graded], run: _Run) -> bool:

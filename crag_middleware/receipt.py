@@ -10,13 +10,16 @@ SCHEMA_VERSION = 1
 """Rises when a key of the receipt changes its meaning or goes away."""
 
 
-def record(evidence: Evidence, *, name: str, detail: Literal["injected", "full"]) -> dict[str, Any]:
+def record(
+    evidence: Evidence, *, name: str, detail: Literal["injected", "full"], alarms: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """The receipt of one turn: plain JSON values only.
 
     Args:
         evidence: What the corrective pass found out.
         name: The middleware instance's name.
         detail: With `full`, every passage's text and the evaluator's reasons stand in it; else no text but the injected strips.
+        alarms: What is wrong with the tenant's latest verdicts, with the numbers.
     """
     question, numbers = evidence.question, {(s.graded.passage.origin, s.graded.passage.id): s for s in evidence.sources}
     return {
@@ -26,6 +29,9 @@ def record(evidence: Evidence, *, name: str, detail: Literal["injected", "full"]
         "status": evidence.status,
         "skipped": question.skip,
         "verdict": evidence.verdict,
+        "verdict_rule": evidence.rule,
+        "sufficiency": _number(evidence.sufficiency),
+        "calibration": evidence.calibration,
         "query": evidence.query,
         "queries": list(evidence.queries),
         "web_queries": list(evidence.web_queries),
@@ -33,6 +39,7 @@ def record(evidence: Evidence, *, name: str, detail: Literal["injected", "full"]
         "sources": [_source(s) for s in evidence.sources],
         "degraded": [{"step": t.step, "reason": t.reason} for t in evidence.troubles],
         "notes": list(evidence.notes),
+        "alarms": [dict(alarm) for alarm in alarms],
         "calls": dict(evidence.calls),
         "tokens": evidence.tokens,
         "timings_ms": dict(evidence.timings_ms),
@@ -48,6 +55,7 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
         "confidence": _number(passage.confidence),
         "label": grade.label,
         "probability": _number(grade.probability),
+        "raw": _number(grade.raw),
         "inconsistent": grade.inconsistent,
         "number": source.number if source else None,
     }
@@ -83,6 +91,10 @@ _NOTES = {
     "no_web_search": "no web search is configured",
     "cut_to_budget": "not all that was kept fits into the token budget",
 }
+_ALARMS = {
+    "verdict_share": "`{verdict}` is the verdict of {share:.0%} of the last {turns} turns",
+    "grade_spread": "the probabilities of the last {turns} turns spread by {spread:.3f}, those before by {spread_before:.3f}",
+}
 
 
 def explain(receipt: Mapping[str, Any]) -> str:
@@ -91,18 +103,27 @@ def explain(receipt: Mapping[str, Any]) -> str:
         return f"skipped    {_SAID['skipped']} ({receipt['skipped']})"
     rows = [
         ("verdict", f"{receipt['verdict'] or 'none'}: {_SAID.get(receipt['status']) or _grounds(receipt['sources'])}"),
+        *([("together", _together(receipt))] if receipt.get("sufficiency") is not None else []),
+        ("calibrated", receipt.get("calibration") or "no, the evaluator's numbers as they are"),
         ("searched", " -> ".join(f'"{q}"' for q in receipt["queries"])),
         *[("kept", _kept(s)) for s in receipt["sources"]],
         *[("dropped", _dropped(p)) for p in receipt["passages"] if p["number"] is None],
         *[("to the web", f'"{q}"') for q in receipt["web_queries"]],
         *[("without", f"{d['step']} failed: {d['reason']}") for d in receipt["degraded"]],
         *[("note", _NOTES.get(n, n)) for n in dict.fromkeys(receipt["notes"])],
+        *[("alarm", _ALARMS[a["alarm"]].format(**a)) for a in receipt.get("alarms", ())],
         ("injected", f"{receipt['tokens']} tokens"),
         ("time", _times(receipt["timings_ms"])),
     ]
     if not receipt["web_queries"]:
         rows.insert(-2, ("to the web", "nothing"))
     return "\n".join(f"{name:<11}{value}" for name, value in rows)
+
+
+def _together(receipt: Mapping[str, Any]) -> str:
+    """P(the passages together answer), and whether the verdict comes of it."""
+    decided = ", which decided" if receipt["verdict_rule"] == "set" else ""
+    return f"the passages answer with probability {receipt['sufficiency']:.2f}{decided}"
 
 
 def _grounds(sources: Sequence[Mapping[str, Any]]) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from crag_middleware.errors import ConfigError
-from crag_middleware.types import Thresholds
+from crag_middleware.types import Thresholds, VerdictRule
 
 DEFAULT_MODEL = "deepseek:deepseek-flash"
 """The chat model that grades and rewrites when none is given; the environment variable `CRAG_MODEL` overrides it."""
@@ -28,8 +28,10 @@ class CRAGSettings(BaseModel):
     """How one middleware instance behaves. Frozen; unknown names and values out of range are refused with a `ConfigError`.
 
     Attributes:
-        lower: Overrides the evaluator's lower threshold: probabilities below it are `incorrect`.
-        upper: Overrides the evaluator's upper threshold: probabilities above it are `relevant`.
+        lower: Overrides the lower threshold for passages: calibrated probabilities below it are `incorrect`.
+        upper: Overrides the upper threshold for passages: calibrated probabilities above it are `relevant`.
+        verdict_rule: What the verdict is cut from: `paper`, any passage relevant; `set`, P(the passages together answer), which needs a calibration
+            that tells it, and is cut by that calibration's own thresholds.
         top_k: Passages kept after fusion and graded.
         candidates: Candidates each search leg brings into the fusion.
         rrf_k: The constant of reciprocal rank fusion (Cormack et al., SIGIR 2009, doi:10.1145/1571941.1572114).
@@ -61,6 +63,7 @@ class CRAGSettings(BaseModel):
 
     lower: Fraction | None = None
     upper: Fraction | None = None
+    verdict_rule: VerdictRule = "paper"
     top_k: int = Field(default=5, ge=1, le=100)
     candidates: int = Field(default=20, ge=1, le=1000)
     rrf_k: int = Field(default=60, ge=1, le=16383)
@@ -101,10 +104,10 @@ class CRAGSettings(BaseModel):
         return self
 
     def thresholds(self, own: Thresholds) -> Thresholds:
-        """The thresholds in force: an evaluator's own, with this instance's overrides.
+        """The thresholds in force: those of a calibration or an evaluator, with this instance's overrides.
 
         Raises:
-            ConfigError: An override crosses the evaluator's other threshold.
+            ConfigError: An override crosses the other threshold.
         """
         lower = own.lower if self.lower is None else self.lower
         upper = own.upper if self.upper is None else self.upper

@@ -13,6 +13,9 @@ Label = Literal["relevant", "ambiguous", "incorrect", "ungraded"]
 Verdict = Literal["relevant", "ambiguous", "incorrect"]
 """The turn's decision."""
 
+VerdictRule = Literal["paper", "set"]
+"""What the verdict is cut from: `paper`, from each passage (any relevant); `set`, from P(the passages together answer)."""
+
 Language = Literal["en", "zh"]
 """The language of prompts and notes."""
 
@@ -58,6 +61,7 @@ class Grade:
         label: The band the probability falls into.
         reason: A few words of the evaluator; may quote the passage, so it is private.
         inconsistent: The evaluator's label and number disagreed; the label was believed.
+        raw: The evaluator's own number, before any calibration; an evaluator leaves it alone.
     """
 
     passage_id: str
@@ -65,6 +69,7 @@ class Grade:
     label: Label
     reason: str = ""
     inconsistent: bool = False
+    raw: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +176,9 @@ class Evidence:
         query: The question as it was searched and graded: understandable on its own.
         status: What the turn ended with.
         verdict: The decision on the knowledge; None if nothing was retrieved or retrieval failed.
+        rule: What the verdict was cut from; None for a skipped turn.
         sufficiency: P(the knowledge passages together answer the question), in [0, 1]; None without a calibration that tells it.
+        calibration: Which calibration the grades went through, in a few words; None if none.
         graded: Every passage seen, knowledge before web, best first.
         sources: What was injected, by number.
         block: The text to inject; empty for a skipped turn.
@@ -188,7 +195,9 @@ class Evidence:
     query: str = ""
     status: Status
     verdict: Verdict | None = None
+    rule: VerdictRule | None = None
     sufficiency: float | None = None
+    calibration: str | None = None
     graded: tuple[Graded, ...] = ()
     sources: tuple[Source, ...] = ()
     block: str = ""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -27,11 +28,12 @@ from pydantic import BaseModel
 
 from crag_middleware.adapters.chat_model import ChatModelEvaluator
 from crag_middleware.adapters.tavily import TavilyWebSearch
+from crag_middleware.calibration import Calibration, PlattMap, SetMap
 from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.question import LEAD_IN
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
-from crag_middleware.types import Thresholds
+from crag_middleware.types import EvaluatorKey, Thresholds
 from tests.support.agents import agent_with, ask, both, crag, passage
 
 PORT = passage("The exporter listens on port 9100.", "port", title="Exporter")
@@ -806,3 +808,211 @@ def test_a_rewriter_may_be_a_chat_model():
 
     assert result["crag"]["query"] == "stand-alone"
     assert isinstance(ScriptedRewriter("x").texts, tuple)
+
+
+SETS = SetMap(offset=0, weights=(0.5, 0.3, 0.2), thresholds=(0.3, 0.7))
+
+
+def calibration(offset=0.0, **more):
+    """For `ScriptedEvaluator`: moves the log odds of its probabilities by `offset`."""
+    facts = {"evaluator": "ScriptedEvaluator", "thresholds": (0.2, 0.8), "fitted_on": "nothing", "pairs": 0, "questions": 0}
+    return Calibration(map=PlattMap(slope=1, offset=offset), **facts | more)
+
+
+class Stored(ScriptedRetriever):
+    """A retriever over a collection with a name."""
+
+    collection_name = "docs"
+
+
+@both
+def test_a_calibration_changes_what_a_passage_s_number_means(how):
+    web = ScriptedWebSearch([passage("The default port is 9100.", "page")])
+    given = {"evaluator": ScriptedEvaluator({"port": 0.7}, otherwise=0.7), "web_search": web}
+
+    plain = ask(agent_with(crag([PORT], **given))[0], QUESTION, how)["crag"]
+    raised = ask(agent_with(crag([PORT], calibration=calibration(2), **given))[0], QUESTION, how)["crag"]
+    lowered = ask(agent_with(crag([PORT], calibration=calibration(-3), **given))[0], QUESTION, how)["crag"]
+
+    assert [r["verdict"] for r in (plain, raised, lowered)] == ["ambiguous", "relevant", "incorrect"]
+    assert [p["raw"] for r in (plain, raised, lowered) for p in r["passages"]] == [0.7] * 5
+    assert raised["passages"][0]["probability"] == pytest.approx(0.945, abs=1e-3)
+    assert plain["passages"][0]["probability"] == 0.7
+    assert lowered["passages"][1]["label"] == "incorrect", "pages of the web go through the same map"
+    assert (plain["calibration"], raised["calibration"]) == (None, "ScriptedEvaluator, 0 passages of 0 questions")
+
+
+@both
+def test_a_calibration_may_be_a_file_and_settings_cut_on_its_scale(how, tmp_path):
+    calibration(2).save(tmp_path / "c.json")
+    given = {"evaluator": ScriptedEvaluator({"port": 0.7}), "settings": CRAGSettings(upper=0.95)}
+
+    for path in (tmp_path / "c.json", str(tmp_path / "c.json"), [tmp_path / "c.json"]):
+        agent, _ = agent_with(crag([PORT], calibration=path, **given))
+        assert ask(agent, QUESTION, how)["crag"]["passages"][0]["label"] == "ambiguous"
+
+
+@both
+def test_the_evaluators_own_calibration_serves_unless_another_is_given(how):
+    evaluator = ScriptedEvaluator({"port": 0.7})
+    evaluator.calibration = calibration(2, thresholds=(0.5, 0.9))
+
+    own, _ = agent_with(crag([PORT], evaluator=evaluator))
+    given, _ = agent_with(crag([PORT], evaluator=evaluator, calibration=calibration(-3)))
+    other_tenants, _ = agent_with(crag([PORT], evaluator=evaluator, calibration=calibration(-3, tenant="b")))
+
+    assert [ask(a, QUESTION, how)["crag"]["verdict"] for a in (own, given, other_tenants)] == ["relevant", "incorrect", "relevant"]
+
+
+@both
+def test_each_tenants_turn_is_graded_by_the_most_specific_calibration(how):
+    store = Stored({tenant: [PORT] for tenant in "abc"})
+    several = [
+        calibration(-3),
+        calibration(0, collection="docs", pairs=1),
+        calibration(1, tenant="a", pairs=2),
+        calibration(1, tenant="b", pairs=3),
+        calibration(2, tenant="b", collection="docs", pairs=4),
+    ]
+    evaluator = ScriptedEvaluator({"port": 0.7})
+
+    for order in (several, several[::-1]):
+        agent, _ = agent_with(crag(vector_store=store, agent_id=None, evaluator=evaluator, calibration=order), context_schema=Context)
+        receipts = [ask(agent, QUESTION, how, context=Context(tenant))["crag"] for tenant in "abc"]
+        assert [r["passages"][0]["probability"] for r in receipts] == pytest.approx([0.864, 0.945, 0.7], abs=1e-3)
+        assert "one tenant, 2 passages" in receipts[0]["calibration"]
+        assert "collection 'docs', 1 passages" in receipts[2]["calibration"]
+
+
+def test_a_calibration_of_one_tenant_never_serves_another_at_the_same_time():
+    store = ScriptedRetriever({tenant: [PORT] for tenant in "ab"})
+    several = [calibration(2, tenant="a"), calibration(-3, tenant="b")]
+    agent, _ = agent_with(
+        crag(vector_store=store, agent_id=None, evaluator=ScriptedEvaluator({"port": 0.7}), calibration=several), context_schema=Context
+    )
+
+    async def turns():
+        asked = [agent.ainvoke({"messages": [("user", QUESTION)]}, context=Context("ab"[i % 2])) for i in range(20)]
+        return await asyncio.gather(*asked)
+
+    assert [r["crag"]["verdict"] for r in asyncio.run(turns())] == ["relevant", "incorrect"] * 10
+
+
+@both
+def test_the_rule_set_lets_fair_passages_that_agree_be_relevant_together(how):
+    fair = [passage(f"The exporter listens on port 9100, says page {i}.", str(i)) for i in range(3)]
+    given = {"evaluator": ScriptedEvaluator(otherwise=0.75), "calibration": calibration(sets=SETS)}
+
+    paper = ask(agent_with(crag(fair, **given))[0], QUESTION, how)["crag"]
+    together = ask(agent_with(crag(fair, settings=CRAGSettings(verdict_rule="set"), **given))[0], QUESTION, how)["crag"]
+
+    assert (paper["verdict"], paper["verdict_rule"]) == ("ambiguous", "paper")
+    assert (together["verdict"], together["verdict_rule"]) == ("relevant", "set")
+    assert paper["sufficiency"] == together["sufficiency"] == pytest.approx(0.75)
+    assert together["status"] == "grounded"
+
+
+@both
+def test_knowledge_that_does_not_answer_together_is_not_injected_though_a_passage_is_fair(how):
+    """C053"""
+    pages = [PORT, passage("The canteen opens at noon.", "canteen"), passage("The garden is closed.", "garden")]
+    evaluator = ScriptedEvaluator({"port": 0.5}, otherwise=0.01)
+    settings = CRAGSettings(verdict_rule="set")
+    agent, model = agent_with(crag(pages, evaluator=evaluator, calibration=calibration(sets=SETS), settings=settings))
+
+    receipt = ask(agent, QUESTION, how)["crag"]
+
+    assert (receipt["verdict"], receipt["status"]) == ("incorrect", "no_evidence")
+    assert receipt["passages"][0]["label"] == "ambiguous"
+    assert "9100" not in model.requests[0][-1].text
+
+
+@both
+@pytest.mark.parametrize("ungraded", [("port",), ("port", "canteen")])
+def test_under_the_rule_set_ungraded_passages_leave_the_turn_ambiguous(how, ungraded):
+    """C051"""
+    evaluator = ScriptedEvaluator(dict.fromkeys(ungraded), otherwise=0.01)
+    pages = [PORT, passage("The canteen opens at noon.", "canteen")]
+    agent, _ = agent_with(crag(pages, evaluator=evaluator, calibration=calibration(sets=SETS), settings=CRAGSettings(verdict_rule="set")))
+
+    receipt = ask(agent, QUESTION, how)["crag"]
+
+    assert receipt["verdict"] == "ambiguous"
+    assert (receipt["sufficiency"] is None) == (len(ungraded) == 2)
+
+
+@both
+def test_an_answer_that_was_begun_under_one_calibration_is_worked_out_anew_under_another(how):
+    saver, store, thread = InMemorySaver(), ScriptedRetriever({"a": [PORT]}), {"configurable": {"thread_id": "1"}}
+    for number in (0, 0, 2):
+        agent, _ = agent_with(crag(vector_store=store, calibration=calibration(number)), checkpointer=saver)
+        ask(agent, [HumanMessage(QUESTION, id="q")], how, config=thread)
+
+    assert len(store.asked) == 2
+
+
+OF_ANOTHER = "this evaluator is ScriptedEvaluator; fit one to it with `crag calibrate`"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"calibration": calibration(evaluator="Other")}, OF_ANOTHER),
+        ({"calibration": calibration(model="large")}, OF_ANOTHER),
+        ({"calibration": calibration(prompt="2")}, OF_ANOTHER),
+        ({"calibration": [calibration(), calibration(collection="mail")]}, "'mail', and this knowledge has no collection"),
+        ({"calibration": calibration(collection="mail"), "vector_store": Stored({})}, "'mail', and this one is 'docs'"),
+        ({"calibration": [calibration(1), calibration(2)]}, "two of the calibrations are for the same tenant and collection"),
+        ({"calibration": [calibration(1, tenant="t"), calibration(2, tenant="t")]}, "two of the calibrations"),
+        ({"calibration": 5}, "`calibration` must be a Calibration, the path of its file, or a list of those, got int"),
+        ({"calibration": [[calibration()]]}, "a list of those, got list"),
+        ({"calibration": {"map": 1}}, "a list of those, got dict"),
+        ({"calibration": "nowhere.json"}, "'nowhere.json' can't be read"),
+        ({"calibration": calibration(), "settings": CRAGSettings(lower=0.9)}, "lower 0.9 above upper 0.8"),
+        ({"settings": CRAGSettings(verdict_rule="set")}, "there is no calibration; fit one with `crag calibrate`"),
+        ({"settings": CRAGSettings(verdict_rule="set"), "calibration": calibration()}, "does not tell it; fit one"),
+        (
+            {"settings": CRAGSettings(verdict_rule="set"), "calibration": calibration(tenant="t", sets=SETS), "agent_id": None},
+            "there is no calibration; fit one",
+        ),
+    ],
+)
+def test_a_calibration_that_can_not_serve_is_refused_when_built(arguments, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        crag(**arguments)
+
+
+def test_a_calibration_for_no_tenant_id_is_refused_when_built():
+    with pytest.raises(TenantError):
+        crag(calibration=calibration(tenant="  "))
+
+
+def test_the_only_tenants_own_calibration_is_enough_for_the_rule_set():
+    assert crag(agent_id="t", settings=CRAGSettings(verdict_rule="set"), calibration=calibration(tenant="t", sets=SETS))
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("key", "sk-123", r"`key` must be an EvaluatorKey\(evaluator, model, prompt\), got str"),
+        ("calibration", 0.5, "`calibration` must be a Calibration for any collection and tenant, or None, got float"),
+        ("calibration", calibration(tenant="t"), "got one for a collection or a tenant; pass that to CRAGMiddleware"),
+        ("calibration", calibration(model="large"), "this evaluator is ScriptedEvaluator"),
+    ],
+)
+def test_an_evaluator_with_an_odd_key_or_calibration_is_refused(attribute, value, message):
+    evaluator = ScriptedEvaluator()
+    setattr(evaluator, attribute, value)
+
+    with pytest.raises(ConfigError, match=message) as caught:
+        crag(evaluator=evaluator, calibration=calibration())
+    assert "sk-123" not in str(caught.value)
+
+
+def test_an_evaluator_may_name_itself():
+    evaluator = ScriptedEvaluator()
+    evaluator.key = EvaluatorKey("ScriptedEvaluator", "large")
+
+    assert crag(evaluator=evaluator, calibration=calibration(model="large"))
+    with pytest.raises(ConfigError, match="fit one to it"):
+        crag(evaluator=evaluator, calibration=calibration())

@@ -13,13 +13,16 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
 from langchain_core.callbacks import BaseCallbackHandler, UsageMetadataCallbackHandler
 from langchain_core.messages import AIMessage
+from langchain_core.output_parsers import JsonOutputParser
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 
-from crag_middleware.adapters.chat_model import CALL_PASSAGES, PARALLEL_CALLS, ChatModelEvaluator, ChatModelRewriter
+from crag_middleware.adapters.chat_model import CALL_PASSAGES, ChatModelEvaluator, ChatModelRewriter
+from crag_middleware.adapters.fan_out import PARALLEL_CALLS
 from crag_middleware.errors import ConfigError, GradingError, RewriteError
 from crag_middleware.ports import AsyncEvaluator, AsyncRewriter, Evaluator, Rewriter
 from crag_middleware.settings import CHAT_THRESHOLDS
-from crag_middleware.types import Exchange, Grade, Passage
+from crag_middleware.stages.grading import VERSION
+from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage
 from tests.support.chat_server import ChatServer, serve_chat
 from tests.support.models import NarrowModel, ScriptedModel
 
@@ -387,6 +390,31 @@ async def test_one_huge_passage_costs_the_others_nothing_c052(server: ChatServer
 
     assert [g.label for g in grades] == ["relevant"] * 3
     assert len(json.dumps(server.requests[0])) < 8000
+
+
+async def test_an_empty_passage_in_front_costs_the_others_nothing(grade: Grader) -> None:
+    empty = Passage(id="empty", text="")
+
+    grades = await grade(ChatModelEvaluator(ScriptedModel(script=[all_relevant])), [empty, *PASSAGES])
+
+    assert [g.label for g in grades] == ["relevant"] * 3
+
+
+def test_the_key_names_model_and_prompt_and_tells_instructions_of_ones_own_apart(server: ChatServer) -> None:
+    model = server.model()
+    own, mine, other = (ChatModelEvaluator(model, instructions=words).key for words in (None, "Grade.", "Grade well."))
+
+    assert own == EvaluatorKey("ChatModelEvaluator", "deepseek-flash", VERSION)
+    assert ChatModelEvaluator(model.with_retry()).key == own
+    assert {key.prompt.split("+")[0] for key in (mine, other)} == {VERSION}
+    assert len({own, mine, other}) == 3
+
+
+async def test_a_chain_that_ends_in_what_is_no_text_is_a_failure_that_says_so(grade: Grader) -> None:
+    with pytest.raises(GradingError, match="got dict") as caught:
+        await grade(ChatModelEvaluator(ScriptedModel(script=[GOOD]) | JsonOutputParser()))
+
+    assert caught.value.reason == "invalid_reply"
 
 
 def test_one_evaluator_serves_threads_and_event_loops_at_the_same_time(server: ChatServer) -> None:

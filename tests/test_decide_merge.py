@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crag_middleware.stages.decide import could_not_grade, decide, label
+from crag_middleware.calibration import Calibration, PlattMap, SetMap
+from crag_middleware.errors import ConfigError
+from crag_middleware.stages.decide import calibrated, could_not_grade, decide, label, sufficiency
 from crag_middleware.stages.merge import arrange, unseen
 from crag_middleware.types import Grade, Graded, Passage, Thresholds
 
@@ -58,6 +60,99 @@ def test_a_failed_evaluator_is_not_a_relevance_verdict():
     assert could_not_grade(ungraded)
     assert not could_not_grade([grade("ungraded"), grade("incorrect", 0.1)])
     assert not could_not_grade([])
+
+
+SETS = SetMap(offset=0, weights=(0.5, 0.3, 0.2), thresholds=(0.3, 0.7))
+CALIBRATION = Calibration(
+    evaluator="E", map=PlattMap(slope=2, offset=-1), thresholds=(0.2, 0.8), sets=SETS, fitted_on="nothing", pairs=0, questions=0
+)
+
+
+def cut(*probabilities):
+    """Grades with these calibrated probabilities."""
+    return [label(grade("ungraded", p), CALIBRATION.cuts) for p in probabilities]
+
+
+def by_set(grades):
+    return decide(grades, rule="set", calibration=CALIBRATION)
+
+
+ORDER = ("incorrect", "ambiguous", "relevant")
+odds = st.floats(0, 1)
+some_odds = st.lists(st.none() | odds, max_size=8)
+
+
+def test_a_calibrated_grade_keeps_the_evaluators_own_number():
+    mapped = calibrated(grade("relevant", 0.5), CALIBRATION)
+
+    assert (mapped.raw, mapped.probability) == (0.5, pytest.approx(0.269, abs=1e-3))
+    assert calibrated(grade("relevant", 0.5), None).raw == calibrated(grade("relevant", 0.5), None).probability == 0.5
+    assert calibrated(grade("ungraded"), CALIBRATION) == grade("ungraded")
+
+
+@given(odds, odds)
+def test_calibration_never_turns_two_passages_round(one, other):
+    low, high = (calibrated(grade("ungraded", p), CALIBRATION).probability for p in sorted((one, other)))
+
+    assert low <= high
+
+
+@given(some_odds, st.randoms())
+def test_a_verdict_is_the_same_in_any_order(some, chance):
+    shuffled = list(some)
+    chance.shuffle(shuffled)
+
+    for rule in ("paper", "set"):
+        verdicts = {decide(cut(*ps), rule=rule, calibration=CALIBRATION) for ps in (some, shuffled)}
+        assert len(verdicts) == 1
+    assert sufficiency(cut(*some), CALIBRATION) == sufficiency(cut(*shuffled), CALIBRATION)
+
+
+@given(some_odds, odds)
+def test_one_more_passage_as_good_as_the_best_never_lowers_a_verdict(some, one):
+    """One that is relevant never does under the paper's rule, the best one never under either."""
+    best = max([one, *(p for p in some if p is not None)])
+
+    for rule, more in (("paper", 1.0), ("paper", best), ("set", best)):
+        before, after = (decide(cut(*ps), rule=rule, calibration=CALIBRATION) for ps in (some, [*some, more]))
+        assert ORDER.index(after) >= ORDER.index(before)
+
+
+def test_several_fair_passages_that_agree_are_relevant_together_and_a_lone_one_is_not():
+    assert by_set(cut(0.75, 0.75, 0.75)) == "relevant"
+    assert by_set(cut(0.75, 0.1, 0.1)) == "ambiguous"
+    assert decide(cut(0.75, 0.75, 0.75)) == "ambiguous", "the paper's rule needs one above its threshold"
+
+
+def test_a_set_without_a_passage_worth_keeping_is_at_most_ambiguous():
+    many = [label(g, Thresholds(0.9, 0.95)) for g in cut(0.8, 0.8, 0.8)]
+
+    assert sufficiency(many, CALIBRATION) > SETS.thresholds[1]
+    assert by_set(many) == "ambiguous"
+
+
+@given(some_odds, st.integers(1, 3))
+def test_ungraded_passages_alone_never_make_a_set_incorrect_nor_relevant(some, more):
+    """C051"""
+    graded = [p for p in some if p is not None]
+    without, with_ungraded = by_set(cut(*graded)), by_set(cut(*graded, *[None] * more))
+
+    assert with_ungraded != "incorrect"
+    assert with_ungraded == without or (without, with_ungraded) == ("incorrect", "ambiguous")
+
+
+def test_sufficiency_is_unknown_without_a_set_map_or_without_any_grade():
+    """C051"""
+    assert sufficiency(cut(0.9), None) is None
+    assert sufficiency(cut(0.9), CALIBRATION.model_copy(update={"sets": None})) is None
+    assert sufficiency(cut(None, None), CALIBRATION) is None
+    assert sufficiency([], CALIBRATION) == 0
+    assert by_set([]) == "incorrect"
+
+
+def test_the_rule_set_needs_a_set_map():
+    with pytest.raises(ConfigError, match="needs a calibration"):
+        decide(cut(0.9), rule="set")
 
 
 def test_a_text_is_taken_once_whatever_its_case_or_white_space():

@@ -1,3 +1,6 @@
+import json
+
+from crag_middleware.calibration import Calibration, PlattMap, SetMap
 from crag_middleware.receipt import explain
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.testing import ScriptedEvaluator, ScriptedWebSearch
@@ -35,6 +38,35 @@ def test_failures_are_told():
     text = told(evaluator=ScriptedEvaluator(error=TimeoutError()), settings=CRAGSettings(grade_timeout_s=1))
 
     assert "without    grade failed: timeout" in text
+
+
+def test_calibration_and_sufficiency_are_told():
+    fitted = Calibration(
+        evaluator="ScriptedEvaluator",
+        map=PlattMap(slope=1, offset=0),
+        thresholds=(0.5, 0.9),
+        sets=SetMap(offset=0, weights=(1, 0, 0), thresholds=(0.2, 0.8)),
+        fitted_on="nothing",
+        pairs=12,
+        questions=4,
+    )
+
+    lines = told(calibration=fitted).splitlines()
+    by_set = told(calibration=fitted, settings=CRAGSettings(verdict_rule="set"))
+
+    assert lines[1] == "together   the passages answer with probability 0.70"
+    assert lines[2] == "calibrated ScriptedEvaluator, 12 passages of 4 questions"
+    assert "probability 0.70, which decided" in by_set
+    assert "calibrated no, the evaluator's numbers as they are" in told()
+
+
+def test_a_receipt_of_a_skipped_turn_says_nothing_of_grades():
+    agent, _ = agent_with(crag([PORT]))
+
+    receipt = ask(agent, "Hello")["crag"]
+
+    assert {receipt[key] for key in ("verdict", "verdict_rule", "sufficiency", "calibration")} == {None}
+    json.dumps(receipt, allow_nan=False)
 
 
 def test_a_skipped_turn_is_one_line():

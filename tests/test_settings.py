@@ -21,6 +21,7 @@ def test_an_unknown_setting_is_refused_and_the_known_ones_are_named():
         ({"lower": float("nan")}, "`lower`"),
         ({"max_rewrites": 4}, "`max_rewrites`.*got 4"),
         ({"position": "middle"}, "`position`.*got 'middle'"),
+        ({"verdict_rule": "vote"}, "`verdict_rule`.*'paper' or 'set', got 'vote'"),
         ({"filter": "a == 1"}, "`filter`.*got str$"),
         ({"grade_timeout_s": 0}, "`grade_timeout_s`"),
         ({"lower": 0.9, "upper": 0.5}, "`lower` must not be above `upper`, got 0.9 and 0.5"),

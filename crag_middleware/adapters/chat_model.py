@@ -1,21 +1,19 @@
 """Grading and rewriting by any LangChain chat model."""
 
-import asyncio
-import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
-from langchain_core.runnables.config import ContextThreadPoolExecutor
-
-from crag_middleware.adapters.inner_model import ChatModel, resolve_model
+from crag_middleware.adapters.fan_out import aask_each, ask_each, settled
+from crag_middleware.adapters.inner_model import ChatModel, model_name, resolve_model
 from crag_middleware.adapters.ladder import Ladder
+from crag_middleware.calibration import Calibration, shipped
+from crag_middleware.drive import afinish, finish
 from crag_middleware.errors import ConfigError, GradingError, RewriteError
 from crag_middleware.settings import CHAT_THRESHOLDS
 from crag_middleware.stages import grading, rewriting
 from crag_middleware.stages.words import language as language_of
-from crag_middleware.types import Exchange, Grade, Passage, Thresholds
-
-logger = logging.getLogger(__name__)
+from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage, Thresholds
 
 CALL_PASSAGES = 20
 """Passages graded by one call; more are split into several calls."""
@@ -23,15 +21,12 @@ CALL_PASSAGES = 20
 CALL_CHARS = 30_000
 """Characters of passages in one call, after clipping."""
 
-PARALLEL_CALLS = 3
-"""Grading calls of one turn that run at the same time; providers limit the rate."""
-
 GRADE_TOKENS = 120
 QUERY_TOKENS = 500
 """Room for one grade with its reason, and for a query, where a limit is set."""
 
-Calls = list[tuple[Passage, ...]]
-Outcome = str | GradingError
+Batch = tuple[Passage, ...]
+"""The passages of one call."""
 
 
 class ChatModelEvaluator:
@@ -55,12 +50,7 @@ class ChatModelEvaluator:
         max_passage_chars: int = 1500,
         instructions: str | None = None,
     ) -> None:
-        if language not in ("auto", "en", "zh"):
-            msg = f'`language` must be "auto", "en" or "zh", got {language!r}'
-            raise ConfigError(msg)
-        if not 100 <= max_passage_chars <= CALL_CHARS:
-            msg = f"`max_passage_chars` must be from 100 to {CALL_CHARS}, got {max_passage_chars!r}"
-            raise ConfigError(msg)
+        check_prompt_options(language, max_passage_chars)
         self._model = resolve_model(model)
         self._ladder = Ladder(self._model, task="grade", error=GradingError, schema=grading.SCHEMA)
         self._language = language
@@ -73,6 +63,17 @@ class ChatModelEvaluator:
         return CHAT_THRESHOLDS
 
     @property
+    def key(self) -> EvaluatorKey:
+        """Whose probabilities these are: the model's name, and the version of the prompt, with a digest of instructions of one's own."""
+        own = "" if self._instructions is None else f"+{sha256(self._instructions.encode()).hexdigest()[:8]}"
+        return EvaluatorKey(type(self).__name__, model_name(self._model), grading.VERSION + own)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The shipped calibration of this evaluator on this model, if there is one."""
+        return shipped(self.key)
+
+    @property
     def model(self) -> ChatModel:
         """The chat model, as it was given or found."""
         return self._model
@@ -82,55 +83,65 @@ class ChatModelEvaluator:
 
         Args:
             question: What the passages should answer.
-            passages: Graded in one call; very many, or very long ones, in several. Those of a call that failed are `ungraded`.
+            passages: Graded in one call; very many, or very long ones, in several, as are those that a small model's context can't hold together.
+                Those of a call that failed are `ungraded`.
             timeout_s: Limits each request where the model's client can be told; the whole is limited by whoever calls.
 
         Raises:
             GradingError: Every call failed, or no grade could be read.
         """
 
-        def ask(call: tuple[Passage, ...]) -> Outcome:
-            try:
-                return self._ladder.ask(*self._prompt(question, call), timeout_s=timeout_s, max_tokens=_room(call))
-            except GradingError as error:
-                return error
+        def perform(call: Batch) -> str:
+            return self._ladder.ask(*self._prompt(question, call), timeout_s=timeout_s, max_tokens=_room(call))
+
+        def ask(call: Batch) -> tuple[Grade, ...]:
+            return finish(self._grade(call), perform)
 
         calls = self._calls(passages)
-        if len(calls) < 2:
-            return self._read(calls, [ask(call) for call in calls])
-        with ContextThreadPoolExecutor(PARALLEL_CALLS) as pool:
-            return self._read(calls, list(pool.map(ask, calls)))
+        return self._whole(calls, ask_each(calls, ask))
 
     async def agrade(self, question: str, passages: Sequence[Passage], *, timeout_s: float = 30.0) -> tuple[Grade, ...]:
         """The async form of `grade`."""
-        gate = asyncio.Semaphore(PARALLEL_CALLS)
 
-        async def ask(call: tuple[Passage, ...]) -> Outcome:
-            try:
-                async with gate:
-                    return await self._ladder.aask(*self._prompt(question, call), timeout_s=timeout_s, max_tokens=_room(call))
-            except GradingError as error:
-                return error
+        async def perform(call: Batch) -> str:
+            return await self._ladder.aask(*self._prompt(question, call), timeout_s=timeout_s, max_tokens=_room(call))
+
+        async def ask(call: Batch) -> tuple[Grade, ...]:
+            return await afinish(self._grade(call), perform)
 
         calls = self._calls(passages)
-        return self._read(calls, await asyncio.gather(*map(ask, calls)))
+        return self._whole(calls, await aask_each(calls, ask))
 
-    def _calls(self, passages: Sequence[Passage]) -> Calls:
+    def _grade(self, call: Batch) -> Generator[Batch, str, tuple[Grade, ...]]:
+        """The grades of one call; if the model's context can't hold it, of its halves, down to the passage that is too long by itself."""
+        try:
+            return grading.read_grades((yield call), call, self.thresholds)
+        except GradingError as error:
+            if error.reason != "too_long" or len(call) == 1:
+                raise
+        halves = [call[: len(call) // 2], call[len(call) // 2 :]]
+        outcomes: list[tuple[Grade, ...] | GradingError] = []
+        for half in halves:
+            try:
+                outcomes.append((yield from self._grade(half)))
+            except GradingError as error:
+                outcomes.append(error)
+        return self._whole(halves, settled(outcomes))
+
+    def _calls(self, passages: Sequence[Passage]) -> list[Batch]:
         return grading.batches(passages, max_chars=self._max_chars, call_chars=CALL_CHARS, call_passages=CALL_PASSAGES)
 
-    def _prompt(self, question: str, call: tuple[Passage, ...]) -> tuple[str, str]:
+    def _prompt(self, question: str, call: Batch) -> tuple[str, str]:
         language = language_of(question) if self._language == "auto" else self._language
         return grading.prompt(question, call, language=language, max_chars=self._max_chars, instructions=self._instructions)
 
-    def _read(self, calls: Calls, outcomes: Sequence[Outcome]) -> tuple[Grade, ...]:
-        """The grades of all calls; a call that failed gives `ungraded` ones, unless all did."""
-        errors = [outcome for outcome in outcomes if isinstance(outcome, GradingError)]
-        if errors and len(errors) == len(calls):
-            raise errors[0]
-        if errors:
-            logger.warning("%d of %d grading calls failed: %s", len(errors), len(calls), ", ".join(sorted({e.reason for e in errors})))
-        texts = ("" if isinstance(outcome, GradingError) else outcome for outcome in outcomes)
-        grades = tuple(g for text, call in zip(texts, calls, strict=True) for g in grading.read_grades(text, call, self.thresholds))
+    def _whole(self, calls: Sequence[Batch], outcomes: Sequence[tuple[Grade, ...] | GradingError]) -> tuple[Grade, ...]:
+        """The grades of all calls; a call that failed gives `ungraded` ones."""
+        each = (
+            grading.read_grades("", call, self.thresholds) if isinstance(outcome, GradingError) else outcome
+            for call, outcome in zip(calls, outcomes, strict=True)
+        )
+        grades = tuple(grade for grades in each for grade in grades)
         if grades and all(grade.label == "ungraded" for grade in grades):
             msg = "no grade could be read from the chat model's reply"
             raise GradingError(msg, reason="invalid_reply")
@@ -163,7 +174,21 @@ class ChatModelRewriter:
         return rewriting.read_query(await self._ladder.aask(*_ask(question, history, tried), **_limits(timeout_s)), question, tried)
 
 
-def _room(call: tuple[Passage, ...]) -> int:
+def check_prompt_options(language: str, max_passage_chars: int) -> None:
+    """Passes if these can be worked with.
+
+    Raises:
+        ConfigError: They can't.
+    """
+    if language not in ("auto", "en", "zh"):
+        msg = f'`language` must be "auto", "en" or "zh", got {language!r}'
+        raise ConfigError(msg)
+    if not 100 <= max_passage_chars <= CALL_CHARS:
+        msg = f"`max_passage_chars` must be from 100 to {CALL_CHARS}, got {max_passage_chars!r}"
+        raise ConfigError(msg)
+
+
+def _room(call: Batch) -> int:
     return (len(call) + 1) * GRADE_TOKENS
 
 

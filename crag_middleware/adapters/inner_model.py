@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -9,7 +10,8 @@ from typing import Any, TypeVar
 from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
 from langchain.chat_models import init_chat_model
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import ensure_config, merge_configs
 
 from crag_middleware.errors import ConfigError, CRAGError
@@ -23,6 +25,9 @@ ChatModel = Runnable[Any, Any]
 """A LangChain chat model, bare or bound (`with_retry`, `with_fallbacks`, `bind`)."""
 
 _REASONS = {401: "unauthorized", 402: "quota", 403: "unauthorized", 408: "timeout", 429: "rate_limited"}
+_TOO_LONG = re.compile(
+    r"context[ _-](?:length|window|size)|(?:prompt|input) is too long|too many tokens|token count exceeds", re.IGNORECASE
+)
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
 
 
@@ -90,18 +95,30 @@ def profile(model: ChatModel) -> Mapping[str, Any]:
     return getattr(_bare(model), "profile", None) or {}
 
 
+def model_name(model: Any) -> str:
+    """What the provider calls a model, a chat model or any other; empty if it does not say."""
+    names = (getattr(_bare(model), name, None) for name in ("model_name", "model", "model_id"))
+    return next((name for name in names if isinstance(name, str) and name), "")
+
+
 def is_refusal(error: Exception) -> bool:
     """Whether a failure says that the request's form is not supported, so that another form may work; outages, keys and limits don't."""
+    if _is_too_long(error):
+        return False
     status = _status(error)
     if status is not None:
         return status in _REFUSALS
     return isinstance(error, NotImplementedError | TypeError | ValueError)
 
 
-def failed(kind: type[E], task: str, error: Exception) -> E:
+def failed(kind: type[E], task: str, error: Exception, *, who: str = "chat model") -> E:
     """Our error for a failed call. Providers quote the prompt in theirs, so only the class and the status are told."""
     status, name = _status(error), type(error).__name__
-    if status is not None:
+    if _is_too_long(error):
+        reason = "too_long"
+    elif is_refusal(error):
+        reason = "refused"
+    elif status is not None:
         reason = _REASONS.get(status, "unavailable" if status >= 500 else "failed")
     elif isinstance(error, TimeoutError) or "Timeout" in name:
         reason = "timeout"
@@ -110,7 +127,14 @@ def failed(kind: type[E], task: str, error: Exception) -> E:
     else:
         reason = "failed"
     shown = name if status is None else f"{name}, status {status}"
-    return kind(f"the chat model could not {task}: {shown}", reason=reason)
+    return kind(f"the {who} could not {task}: {shown}", reason=reason)
+
+
+def _is_too_long(error: Exception) -> bool:
+    """Whether the request did not fit the model's context: LangChain's own class for it, or the words that servers use."""
+    if any(base.__name__ == "ContextOverflowError" for base in type(error).__mro__):
+        return True
+    return _status(error) in (400, 413, 422) and _TOO_LONG.search(str(error)[:1000]) is not None
 
 
 def _status(error: Exception) -> int | None:
@@ -140,8 +164,8 @@ def _is_a(model: ChatModel, family: str) -> bool:
     return any(base.__name__ == family for base in type(_bare(model)).__mro__)
 
 
-def _bare(model: ChatModel) -> ChatModel:
+def _bare(model: Any) -> Any:
     """The model inside what was bound around it."""
-    while isinstance(model, RunnableBinding):
+    while isinstance(model, RunnableBindingBase):
         model = model.bound
     return model

@@ -25,8 +25,11 @@ from crag_middleware.errors import CRAGError
 
 logger = logging.getLogger(__name__)
 
-Climb = Generator[dict[str, Any], str, str]
-"""Yields the options of one call after the other, gets each reply or its exception, and returns the text to read."""
+Reply = BaseMessage | str
+"""What a model answers; a chain that ends in a parser gives a string."""
+
+Climb = Generator[dict[str, Any], Any, Reply]
+"""Yields the options of one call after the other, gets each reply or its exception, and returns the one to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,18 @@ class Ladder:
         task: What the calls are for, `grade` or `rewrite`: they are named `crag.<task>` in traces.
         error: What is raised when a call fails.
         schema: The JSON schema of the reply; None asks for text and begins at the plain rung.
+        options: What every call asks of the model, on every rung.
     """
 
-    def __init__(self, model: ChatModel, *, task: str, error: type[CRAGError], schema: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        task: str,
+        error: type[CRAGError],
+        schema: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         rungs = [_Rung("plain", {}, plain=True)]
         if schema is not None:
             rungs.insert(0, _Rung("json_mode", {"response_format": {"type": "json_object"}}))
@@ -64,6 +76,7 @@ class Ladder:
         self._model = model
         self._task = task
         self._error = error
+        self._options = dict(options or {})
         self._rungs = tuple(rungs)
         self._refused: frozenset[str] = frozenset()
         self._lock = threading.Lock()
@@ -74,19 +87,27 @@ class Ladder:
         Raises:
             CRAGError: Of the kind given: the model could not be reached, or refuses every form of the request.
         """
-        messages = _messages(system, user)
-
-        def perform(options: Mapping[str, Any]) -> str:
-            return _text(self._model.invoke(messages, internal_config(self._task), **options))
-
-        return finish(self._climb(timeout_s, max_tokens), perform)
+        return _text(self.reply(system, user, timeout_s=timeout_s, max_tokens=max_tokens))
 
     async def aask(self, system: str, user: str, *, timeout_s: float, max_tokens: int) -> str:
         """The async form of `ask`."""
+        return _text(await self.areply(system, user, timeout_s=timeout_s, max_tokens=max_tokens))
+
+    def reply(self, system: str, user: str, *, timeout_s: float, max_tokens: int) -> Reply:
+        """The whole reply, with what the provider tells beside the text; fails as `ask` does."""
         messages = _messages(system, user)
 
-        async def perform(options: Mapping[str, Any]) -> str:
-            return _text(await ainvoke(self._model, messages, internal_config(self._task), options))
+        def perform(options: Mapping[str, Any]) -> Any:
+            return self._model.invoke(messages, internal_config(self._task), **options)
+
+        return finish(self._climb(timeout_s, max_tokens), perform)
+
+    async def areply(self, system: str, user: str, *, timeout_s: float, max_tokens: int) -> Reply:
+        """The async form of `reply`."""
+        messages = _messages(system, user)
+
+        async def perform(options: Mapping[str, Any]) -> Any:
+            return await ainvoke(self._model, messages, internal_config(self._task), options)
 
         return await afinish(self._climb(timeout_s, max_tokens), perform)
 
@@ -103,7 +124,7 @@ class Ladder:
                 raise self._error(msg, reason="timeout")
             provider = {} if rung.bare else provider_options(self._model, max_tokens=max_tokens)
             try:
-                text = yield {**protocol_options(self._model, timeout_s=left), **provider, **rung.adds}
+                reply = yield {**protocol_options(self._model, timeout_s=left), **provider, **self._options, **rung.adds}
             except GraphBubbleUp:
                 raise
             except Exception as error:  # noqa: BLE001 - raised on as ours
@@ -114,10 +135,13 @@ class Ladder:
                 if broken_off is None:
                     # Not `from error`: providers quote the prompt in theirs, and causes are printed with every traceback.
                     raise failed(self._error, self._task, error) from None
-                text = broken_off
+                reply = broken_off
+            if not isinstance(reply, BaseMessage | str):
+                msg = f"the chat model must answer with a message or a text, got {type(reply).__name__}"
+                raise self._error(msg, reason="invalid_reply")
             self._remember(refused, rung)
-            if text.strip() or rung.plain:
-                return text
+            if rung.plain or _text(reply).strip():
+                return reply
             rungs = [lower for lower in rungs if lower.plain][:1]
         return ""
 
@@ -134,8 +158,8 @@ def _messages(system: str, user: str) -> list[BaseMessage]:
     return [SystemMessage(system), HumanMessage(user)]
 
 
-def _text(reply: BaseMessage | str) -> str:
-    """The reply's text without reasoning blocks; a chain that ends in a parser gives a string already."""
+def _text(reply: Reply) -> str:
+    """The reply's text without reasoning blocks."""
     return reply if isinstance(reply, str) else str(reply.text)
 
 

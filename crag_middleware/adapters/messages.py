@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage
 
-from crag_middleware.stages.question import classify, unicode, without_fence, without_lead_in
+from crag_middleware.stages.question import classify, unicode, without_fence, without_files, without_lead_in
 from crag_middleware.types import Exchange, Question
 
 M = TypeVar("M", bound=BaseMessage)
@@ -36,11 +36,17 @@ def read_question(messages: Sequence[AnyMessage], *, history: int) -> Question |
     if place is None:
         return None
     message = messages[place]
-    text = without_fence(unicode(text_of(message.content)))
+    said = text_of(message.content)
+    text = _words(said)
     skip = classify(text)
-    if skip == "empty" and not isinstance(message.content, str) and message.content:
+    if skip == "empty" and (without_files(said) != said or (message.content and not isinstance(message.content, str))):
         return Question(text="", message_id=message.id or "", skip="no_text")
     return Question(text=text, message_id=message.id or "", history=_exchanges(messages[:place], history), skip=skip)
+
+
+def _words(said: str) -> str:
+    """What was said, without our own fence and without files; anything that a store, a model or a wire takes."""
+    return without_fence(without_files(unicode(said)))
 
 
 def _exchanges(messages: Sequence[AnyMessage], most: int) -> tuple[Exchange, ...]:
@@ -50,7 +56,7 @@ def _exchanges(messages: Sequence[AnyMessage], most: int) -> tuple[Exchange, ...
         if len(exchanges) == most:
             break
         is_answer = isinstance(message, AIMessage) and not message.tool_calls
-        if (is_question(message) or is_answer) and (text := without_fence(unicode(text_of(message.content)))):
+        if (is_question(message) or is_answer) and (text := _words(text_of(message.content))):
             exchanges.append(Exchange("assistant" if is_answer else "user", text))
     return tuple(reversed(exchanges))
 

@@ -5,12 +5,14 @@ Passages are data. They are numbered, fenced, and can't close their fence; the m
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from crag_middleware.stages.prompting import clip, fenced
+from crag_middleware.stages.prompting import clip, fenced, fenced_passage
 from crag_middleware.stages.replies import fraction, json_values, read_label, without_reasoning
 from crag_middleware.types import Grade, Label, Language, Passage, Thresholds
+
+VERSION = "json-1"
+"""Of the prompt below. Another wording is another evaluator, whose probabilities need a calibration of their own: count it up."""
 
 INSTRUCTIONS: dict[Language, str] = {
     "en": """You grade search results. For each numbered passage estimate the probability that it answers the question.
@@ -71,7 +73,7 @@ MAX_LINE_CHARS = 300
 _STATED = re.compile(r"(?<![\w.])(?:0?\.\d+|1\.0+|\d{1,3}\s*[%％])(?![\d.]*\d)")
 _KEYS: dict[str, tuple[str, ...]] = {
     "passage": ("passage", "passage_id", "id", "index", "number", "n", "doc", "document", "段落", "编号"),
-    "label": ("label", "verdict", "grade", "relevance", "judgement", "judgment", "标签", "判断", "相关性"),
+    "label": ("label", "verdict", "grade", "relevance", "relevant", "judgement", "judgment", "binary_score", "标签", "判断", "相关性"),
     "confidence": ("confidence", "probability", "score", "p", "置信度", "概率", "分数"),
     "reason": ("reason", "explanation", "rationale", "why", "理由", "原因"),
 }
@@ -91,17 +93,17 @@ def prompt(
     """
     system = f"{instructions or INSTRUCTIONS[language]}\n{FORMAT[language]}{EXAMPLE[language]}"
     asked = fenced("question", clip(question, "", 2 * max_chars))
-    shown = (fenced("passage", clip(p.text, question, max_chars), f" {n}{_facts(p)}") for n, p in enumerate(passages, 1))
+    shown = (fenced_passage(p, question, max_chars, number=f" {n}") for n, p in enumerate(passages, 1))
     return system, "\n".join((asked, *shown))
 
 
 def batches(passages: Sequence[Passage], *, max_chars: int, call_chars: int, call_passages: int) -> list[tuple[Passage, ...]]:
     """The passages cut into calls, in order: at most `call_passages` each, and about `call_chars` characters after clipping."""
     calls: list[list[Passage]] = []
-    size = call_chars
+    size = 0
     for passage in passages:
         length = min(len(passage.text), max_chars)
-        if size + length > call_chars or len(calls[-1]) == call_passages:
+        if not calls or size + length > call_chars or len(calls[-1]) == call_passages:
             calls.append([])
             size = 0
         calls[-1].append(passage)
@@ -189,7 +191,10 @@ def _grade(passage_id: str, entry: Mapping[str, Any], cut: Thresholds) -> Grade:
     Label and number agree: the number. They disagree: the label is believed, and the number turned round (1 - c) if that falls into the label's
     band, else the band's middle is taken. No usable number: the middle of the label's band. No usable label: the band of the number.
     """
-    label, stated = read_label(entry.get("label")), fraction(entry.get("confidence"))
+    said, number = entry.get("label"), entry.get("confidence")
+    label, stated = read_label(said) or read_label(number), fraction(number)
+    if label is None and stated is None and not (isinstance(said, float | int) and said > 1):  # `"relevance": 0.9`; a 2 may be of any scale
+        stated = fraction(said)
     reason = " ".join(str(entry.get("reason") or "").split())[:MAX_REASON_CHARS]
     if stated is None:
         probability = _middle(label, cut) if label else None
@@ -210,19 +215,3 @@ def _band(probability: float, cut: Thresholds) -> Label:
 def _middle(label: Label, cut: Thresholds) -> float:
     low, high = {"incorrect": (0.0, cut.lower), "ambiguous": (cut.lower, cut.upper)}.get(label, (cut.upper, 1.0))
     return round((low + high) / 2, 6)
-
-
-def _facts(passage: Passage) -> str:
-    """What is known of the document and tells an old page from a new one, as attributes."""
-    known = {"title": passage.title, "version": passage.metadata.get("version"), "date": _day(passage.created_at)}
-    shown = {name: " ".join(re.sub(r'[<>"＜＞]', " ", str(value)).split())[:120] for name, value in known.items() if value}
-    return "".join(f' {name}="{value}"' for name, value in shown.items() if value)
-
-
-def _day(created_at: int | None) -> str:
-    if created_at is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(created_at / 1000, UTC).date().isoformat()
-    except (OverflowError, ValueError, OSError):  # a stored number that is no time
-        return ""

@@ -4,7 +4,8 @@ import re
 import unicodedata
 from typing import Literal
 
-from crag_middleware.stages.fences import tag_pattern
+from crag_middleware.stages.fences import seen, tag_pattern
+from crag_middleware.stages.sentences import split
 from crag_middleware.types import Language
 
 FENCE = "crag_sources"
@@ -17,7 +18,8 @@ LEAD_IN: dict[Language, str] = {"en": "The user's message, answer it:", "zh": "�
 """Stands between the block and the message. Without it a small model took a question under a list of sources for one more of them, and answered "[1]"."""
 
 _FENCED = re.compile(rf"<{FENCE}>(?:(?!<{FENCE}>).)*?</{FENCE}>(?:\s{{0,4}}(?:{'|'.join(map(re.escape, LEAD_IN.values()))}))?", re.DOTALL)
-_SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[?？]+|[.!。！\n]+|\Z)")
+_DATA_URI = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,80}(?:;[\w.+=-]{1,80}){0,5},[\w+/=%-]{32,}", re.IGNORECASE)
+_AFTER_MARK = "\"'”’)）]」』*_!！ \t"
 _SEPARATOR = re.compile(r"[,.!?~，。！？～、\n]")
 
 MAX_GREETING_CHARS = 200
@@ -33,7 +35,7 @@ _GREETING = re.compile(
 
 def classify(text: str) -> Literal["empty", "greeting"] | None:
     """Why nothing should be retrieved for a text: it is blank, or nothing but greetings, thanks and the like; None if it should."""
-    text = text.strip()
+    text = seen(text).strip()
     if not text:
         return "empty"
     if len(text) > MAX_GREETING_CHARS:
@@ -54,6 +56,11 @@ def without_fence(text: str) -> str:
     return FENCE_TAG.sub("", _FENCED.sub("", text)).strip()
 
 
+def without_files(text: str) -> str:
+    """The text without the content of files written into it as `data:` addresses, which no search can use."""
+    return _DATA_URI.sub("", text)
+
+
 def without_lead_in(block: str) -> str:
     """An injected block up to the end of its fence."""
     return block[: block.rindex(f"</{FENCE}>") + len(f"</{FENCE}>")]
@@ -68,8 +75,7 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     asked = ""
-    questions = [sentence.strip() for sentence in _SENTENCE.findall(text) if sentence.endswith(("?", "？"))]
-    for question in reversed(questions[-5:]):
+    for question in reversed(_questions(text)[-5:]):
         if len(asked) + len(question) + 1 > limit // 2:
             break
         asked = f"{question} {asked}".strip()
@@ -78,6 +84,12 @@ def shorten(text: str, limit: int) -> str:
     if asked and asked in tail:
         return f"{text[: limit - len(tail) - 1]} {tail}"
     return " ".join(part for part in (asked, head, tail) if part)
+
+
+def _questions(text: str) -> list[str]:
+    """The sentences that end with a question mark; one inside an address is none."""
+    lines = (line for line in text.splitlines() if "?" in line or "？" in line)
+    return [s.text for line in lines for s in split(line) if s.text.rstrip(_AFTER_MARK).endswith(("?", "？"))]
 
 
 def has_words(text: str) -> bool:

@@ -4,11 +4,14 @@ The model sees the question and what user and assistant said; never a passage, a
 """
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 from crag_middleware.errors import RewriteError
 from crag_middleware.stages.prompting import clip, fenced
 from crag_middleware.stages.replies import json_values, without_reasoning
+from crag_middleware.stages.words import terms
 from crag_middleware.types import Exchange, Language
 
 STANDALONE: dict[Language, str] = {
@@ -49,7 +52,13 @@ _PREFIX = re.compile(
 )
 _BULLET = re.compile(r"(?:[-*•>]|1[.)、])\s+")
 _QUOTES = ('""', "''", "“”", "‘’", "「」", "『』", "《》", "``", "**")
-_CJK = re.compile(r"[\u3400-\u9fff]")
+
+KEEPING_CHARS = 200
+"""A longer question holds more than it asks, such as a pasted log: not all its identifiers need be in a query."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9](?:[\w.+#@/:-]*[\w+#])?", re.ASCII)
+_MARKED = re.compile(r"[a-z0-9][A-Z]|[A-Za-z][^A-Za-z]*\d|\d[^A-Za-z]*[A-Za-z]|[_@#+]|\w\.\w|\d{3}", re.ASCII)
+_ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)", re.IGNORECASE)
 
 
 def prompt(question: str, history: Sequence[Exchange], tried: Sequence[str], *, language: Language) -> tuple[str, str]:
@@ -64,8 +73,11 @@ def prompt(question: str, history: Sequence[Exchange], tried: Sequence[str], *, 
 def read_query(reply: str, question: str, tried: Sequence[str] = ()) -> str:
     """The query that a reply holds, without reasoning, code fence, announcement, bullet and quotes.
 
+    Identifiers of the question that another query lacks are put after it. A stand-alone question that lacks one asks for something else.
+
     Raises:
-        RewriteError: It holds none, one too long to be a query, one already tried, or one in another script than a Chinese question.
+        RewriteError: It holds none, one too long to be a query, one already tried, one in another script than the question's, or, with nothing tried, one
+            without an identifier of the question.
     """
     text = without_reasoning(reply)
     if fence := _CODE.search(text):
@@ -78,13 +90,47 @@ def read_query(reply: str, question: str, tried: Sequence[str] = ()) -> str:
     if len(query) > MAX_QUERY_CHARS:
         msg = f"the rewriter's reply must be a query of at most {MAX_QUERY_CHARS} characters, got {len(query)}"
         raise RewriteError(msg, reason="invalid_reply")
+    lost = [name for name in _identifiers(question) if name.casefold() not in query.casefold()]
+    if lost and not tried:
+        msg = "the rewriter left out an identifier of the question"
+        raise RewriteError(msg, reason="invalid_reply")
+    query = " ".join((query, *lost))
     if _folded(query) in map(_folded, tried):
         msg = "the rewriter repeated a query that was tried already"
         raise RewriteError(msg, reason="repeated")
-    if _CJK.search(question) and not _CJK.search(query):
-        msg = "the rewriter answered a Chinese question in another script"
+    if not _in_its_script(query, question):
+        msg = "the rewriter answered in another script than the question's"
         raise RewriteError(msg, reason="invalid_reply")
     return query
+
+
+def _identifiers(question: str) -> list[str]:
+    """The words that have to stay as they are: versions, names in code, abbreviations; in a question of another script every Latin word.
+
+    Bare small numbers and ordinals are none: "the 2nd one" is what a rewriting replaces.
+    """
+    if len(question) > KEEPING_CHARS:
+        return []
+    foreign, shouted = "CJK" in _scripts(question), question.isupper()
+    found = [word for word in _TOKEN.findall(question) if len(word) > 1 and terms(word) and not _ORDINAL.fullmatch(word)]
+    return [
+        word
+        for word in dict.fromkeys(found)
+        if _MARKED.search(word) or (not word.isdigit() and (foreign or (word.isupper() and not shouted)))
+    ]
+
+
+def _in_its_script(query: str, question: str) -> bool:
+    """Whether the query is in the question's script, as far as scripts tell languages apart; Chinese in the question stays in the query."""
+    asked, written = _scripts(question), _scripts(query)
+    needed = {"CJK"} & asked.keys() or {script for script, _ in asked.most_common(1)}
+    return not (asked and written) or (needed <= written.keys() and written.most_common(1)[0][0] in asked)
+
+
+def _scripts(text: str) -> Counter[str]:
+    """How many letters of each script a text has, by the first word of their names."""
+    letters = (unicodedata.name(c, "").partition(" ")[0] for c in unicodedata.normalize("NFKC", text) if c.isalpha())
+    return Counter("CJK" if script in ("HIRAGANA", "KATAKANA") else script for script in letters)
 
 
 def _conversation(history: Sequence[Exchange], question: str) -> str:

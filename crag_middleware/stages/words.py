@@ -94,11 +94,14 @@ def part_finder(wanted: Collection[str]) -> Callable[[str, Sequence[str]], dict[
 
 
 def language(text: str) -> Language:
-    """The language a text should be answered in: Chinese if at least a fifth of its letters are."""
+    """The language a text should be answered in: Chinese if at least a fifth of its letters are, or if its Latin words are few and all names or code."""
     han = sum(map(len, _HAN_RUN.findall(text)))
     if not han:
         return "en"
-    return "zh" if 5 * han >= sum(map(str.isalpha, text)) else "en"
+    if 5 * han >= sum(map(str.isalpha, text)):
+        return "zh"
+    latin = tuple(_latin_terms(text))
+    return "zh" if len(latin) <= han and all(latin) else "en"
 
 
 def _latin_terms(text: str) -> Iterator[str]:

@@ -17,18 +17,26 @@ class Mood:
 
     Attributes:
         replies: Answered one after the other, the last one again and again; a function gets the request.
-        refuses: Names of things answered with 400: `tool_choice`, `thinking`, or types of response_format (`json_schema`, `json_object`).
+        tokens: The likeliest first tokens with their log probabilities, a function of the request; told to whoever asks for `logprobs`, the first
+            one is the reply. None for a provider that ignores the request for them.
+        refuses: Names of things answered with 400: `tool_choice`, `thinking`, `logprobs`, `logprobs while thinking`, or types of response_format
+            (`json_schema`, `json_object`).
         status: Answered to everything if not 200.
         finish: The finish reason, `length` for a reply that ran into the limit.
         max_parallel: More requests than this at a time are answered with 429.
+        limits: Which requests are answered with 429, by the request and its number from 0.
+        window: Characters of messages beyond which a request is answered as one that does not fit the model's context.
         hold: Requests wait until it is set.
     """
 
     replies: Sequence[str | Callable[[Mapping[str, Any]], str]] = ("{}",)
+    tokens: Callable[[Mapping[str, Any]], Sequence[tuple[str, float]]] | None = None
     refuses: frozenset[str] = frozenset()
     status: int = 200
     finish: str = "stop"
     max_parallel: int = 1000
+    limits: Callable[[Mapping[str, Any], int], bool] = lambda asked, number: False
+    window: int = 10_000_000
     hold: threading.Event = field(default_factory=lambda: _set())
 
 
@@ -106,7 +114,7 @@ def serve_chat(**mood: Any) -> Iterator[ChatServer]:
 
 
 def _answer(mood: Mood, asked: Mapping[str, Any], number: int, *, crowded: bool) -> tuple[int, dict[str, Any]]:
-    if crowded:
+    if crowded or mood.limits(asked, number):
         return 429, _error("rate limit reached")
     if mood.status != 200:
         return mood.status, _error("no")
@@ -120,18 +128,29 @@ def _answer(mood: Mood, asked: Mapping[str, Any], number: int, *, crowded: bool)
         return 400, _error("unknown parameter: thinking")
     if form == "json_object" and "json" not in json.dumps(asked["messages"]).lower():
         return 400, _error("Prompt must contain the word 'json' in some form to use 'response_format' of type 'json_object'.")
+    if asked.get("top_logprobs") and (not asked.get("logprobs") or asked["top_logprobs"] > 20):
+        return 400, _error("top_logprobs needs logprobs, and is at most 20")
+    if asked.get("logprobs") and ("logprobs" in mood.refuses or ("logprobs while thinking" in mood.refuses and thinking)):
+        return 400, _error("logprobs is not supported")
+    if mood.tokens and asked.get("logprobs"):
+        tokens = mood.tokens(asked)
+        return 200, _completion(tokens[0][0] if tokens else "", "length", asked, tokens)
+    if sum(len(message["content"]) for message in asked["messages"]) > mood.window:
+        return 400, _error("This model's maximum context length is 4096 tokens. However, you requested more. Please reduce the length.")
     reply = mood.replies[min(number, len(mood.replies) - 1)]
     text = reply(asked) if callable(reply) else reply
     return 200, _completion(text, mood.finish, asked)
 
 
-def _completion(text: str, finish: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _completion(text: str, finish: str, asked: Mapping[str, Any], tokens: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
+    told = [{"token": token, "logprob": value, "bytes": list(token.encode())} for token, value in tokens[: asked.get("top_logprobs", 0)]]
+    logprobs = {"content": [{**told[0], "top_logprobs": told}], "reasoning_content": None} if told else None
     return {
         "id": "chat-1",
         "object": "chat.completion",
         "created": 1,
         "model": asked["model"],
-        "choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}],
+        "choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}, "logprobs": logprobs}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
     }
 

@@ -1,4 +1,4 @@
-"""For tests of agents and of own adapters, ours and yours: scripted models and ports, without network or chance."""
+"""Scripted models and ports, without network or chance."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

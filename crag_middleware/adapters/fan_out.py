@@ -1,0 +1,64 @@
+"""Several grading calls of one turn, a few at a time, where some may fail."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from langchain_core.runnables.config import ContextThreadPoolExecutor
+
+from crag_middleware.errors import GradingError
+
+logger = logging.getLogger(__name__)
+
+PARALLEL_CALLS = 3
+"""Grading calls of one turn that run at the same time; providers limit the rate."""
+
+SHARE_OF_TIME = 0.95
+"""Of a grading's deadline, for all its calls: whoever waits for the whole then still gets those that were in time."""
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+def ask_each(calls: Sequence[C], ask: Callable[[C], R]) -> list[R | GradingError]:
+    """What each call gave, or its error, in order.
+
+    Raises:
+        GradingError: Every call failed; the first one's error.
+    """
+
+    def outcome(call: C) -> R | GradingError:
+        try:
+            return ask(call)
+        except GradingError as error:
+            return error
+
+    if len(calls) < 2:
+        return settled([outcome(call) for call in calls])
+    with ContextThreadPoolExecutor(PARALLEL_CALLS) as pool:
+        return settled(list(pool.map(outcome, calls)))
+
+
+async def aask_each(calls: Sequence[C], ask: Callable[[C], Awaitable[R]]) -> list[R | GradingError]:
+    """The async form of `ask_each`."""
+    gate = asyncio.Semaphore(PARALLEL_CALLS)
+
+    async def outcome(call: C) -> R | GradingError:
+        try:
+            async with gate:
+                return await ask(call)
+        except GradingError as error:
+            return error
+
+    return settled(await asyncio.gather(*map(outcome, calls)))
+
+
+def settled(outcomes: list[R | GradingError]) -> list[R | GradingError]:
+    """The outcomes, unless all of them are errors; some are told."""
+    errors = [outcome for outcome in outcomes if isinstance(outcome, GradingError)]
+    if errors and len(errors) == len(outcomes):
+        raise errors[0]
+    if errors:
+        logger.warning("%d of %d grading calls failed: %s", len(errors), len(outcomes), ", ".join(sorted({e.reason for e in errors})))
+    return outcomes

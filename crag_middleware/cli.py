@@ -1,0 +1,208 @@
+"""The command line: arguments and exit codes, and nothing else.
+
+Exit codes: 0; 1 for input that can't be used, with one line on standard error; 2 for a wrong command line.
+"""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from crag_middleware.calibration import load_calibration
+from crag_middleware.errors import CRAGError
+
+WIDTH = 140
+"""Columns where standard output is no terminal."""
+
+
+class _Commands(TyperGroup):
+    """Commands whose errors of ours are one line and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CRAGError as error:
+            _console(stderr=True).print(f"crag: {error}", soft_wrap=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    name="crag",
+    cls=_Commands,
+    help="Corrective RAG for LangChain agents over Milvus: measure and calibrate its parts.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+evals = typer.Typer(name="eval", help="Measure evaluators on labelled questions, and compare runs.", no_args_is_help=True)
+app.add_typer(evals)
+
+
+Data = Annotated[list[Path], typer.Argument(metavar="DATA...", help="JSONL files of questions with labelled passages.", show_default=False)]
+EvaluatorName = Annotated[
+    str,
+    typer.Option(
+        "--evaluator",
+        "-e",
+        metavar="NAME",
+        help="embedding, chat, token, reranker, cascade, or one's own as package.module:attribute.",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str | None, typer.Option(metavar="PROVIDER:NAME", help="The chat model of chat, token and cascade.", show_default="as CRAG_MODEL says")
+]
+BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="Where that model's server is.", show_default=False)]
+RerankerName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The reranker of reranker as package.module:attribute.", show_default=False)
+]
+Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Questions of each data set and language at most.", show_default=False)]
+Languages = Annotated[str, typer.Option(metavar="LIST", help="Only questions in these, such as en,zh.", show_default="all")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        _console().print(f"crag-middleware {version('crag-middleware')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
+) -> None:
+    """Nothing of its own: the commands are below it."""
+
+
+@evals.command()
+def relevance(
+    data: Data,
+    evaluator: EvaluatorName,
+    model: Model = None,
+    base_url: BaseUrl = None,
+    reranker: RerankerName = None,
+    calibration: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What the grades go through.", show_default="the evaluator's own, if any")
+    ] = None,
+    limit: Limit = None,
+    languages: Languages = "",
+    negatives_only: Annotated[bool, typer.Option("--negatives-only", help="Show only passages that are known not to answer.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For rows.jsonl, report.json, report.html.", show_default="crag-eval/NAME")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR; what failed is tried again.")] = False,
+) -> None:
+    """Measure how well an evaluator tells passages that answer a question from those that don't."""
+    from crag_middleware.evals.evaluators import named_evaluator
+    from crag_middleware.evals.session import measure
+    from crag_middleware.evals.show import progress, show_report
+
+    sys.path.insert(0, "")  # so that modules in the current directory can be named, as `python -m` allows
+    folder = out or Path("crag-eval") / evaluator.replace(":", "-")
+    try:
+        with progress(_console(stderr=True)) as tell:
+            report = measure(
+                data,
+                named_evaluator(evaluator, model=model, base_url=base_url, reranker=reranker),
+                folder=folder,
+                calibration=load_calibration(calibration) if calibration else None,
+                languages=_names(languages),
+                limit=limit,
+                negatives_only=negatives_only,
+                resume=resume,
+                progress=tell,
+            )
+    except KeyboardInterrupt:
+        _console(stderr=True).print("crag: stopped; the same command with --resume goes on")
+        raise typer.Exit(1) from None
+    show_report(report, _console())
+    _console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+
+
+@evals.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN_A", help="The directory of a run.", show_default=False)],
+    second: Annotated[Path, typer.Argument(metavar="RUN_B", help="The directory of a run on the same questions.", show_default=False)],
+) -> None:
+    """Compare two runs on the same questions, with confidence intervals and p-values."""
+    from crag_middleware.evals.compare import compare as pair
+    from crag_middleware.evals.compare import read_run
+    from crag_middleware.evals.show import show_comparison
+
+    show_comparison(pair(read_run(first), read_run(second)), str(first), str(second), _console())
+
+
+@app.command()
+def calibrate(
+    data: Data,
+    evaluator: EvaluatorName,
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the calibration goes; its grades are kept beside it.", show_default=False)
+    ],
+    model: Model = None,
+    base_url: BaseUrl = None,
+    reranker: RerankerName = None,
+    judge: Annotated[
+        str | None, typer.Option(metavar="PROVIDER:NAME", help="A stronger chat model that labels unlabelled passages.", show_default=False)
+    ] = None,
+    aim_missed: Annotated[float, typer.Option(metavar="SHARE", help="Answerable questions called incorrect, at most.")] = 0.05,
+    aim_false: Annotated[float, typer.Option(metavar="SHARE", help="Unanswerable questions called relevant, at most.")] = 0.1,
+    collection: Annotated[str, typer.Option(metavar="NAME", help="The collection that it is for.", show_default="any")] = "",
+    tenant: Annotated[str | None, typer.Option(metavar="ID", help="The agent_id that it is for.", show_default="any")] = None,
+    limit: Limit = None,
+    languages: Languages = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the grades beside FILE; what failed is tried again.")] = False,
+) -> None:
+    """Fit what an evaluator's numbers mean: a map to probabilities and the thresholds, for stated aims."""
+    from crag_middleware.evals.aims import Aims
+    from crag_middleware.evals.calibrate import calibrate as fit
+    from crag_middleware.evals.calibrate import summary
+    from crag_middleware.evals.evaluators import named_evaluator
+    from crag_middleware.evals.show import progress
+
+    sys.path.insert(0, "")  # so that modules in the current directory can be named, as `python -m` allows
+    try:
+        with progress(_console(stderr=True)) as tell:
+            fitted = fit(
+                data,
+                named_evaluator(evaluator, model=model, base_url=base_url, reranker=reranker),
+                out=out,
+                judge=named_evaluator("chat", model=judge) if judge else None,
+                aims=Aims(aim_missed, aim_false),
+                collection=collection,
+                tenant=tenant,
+                languages=_names(languages),
+                limit=limit,
+                resume=resume,
+                progress=tell,
+            )
+    except KeyboardInterrupt:
+        _console(stderr=True).print("crag: stopped; the same command with --resume goes on")
+        raise typer.Exit(1) from None
+    for line in summary(fitted):
+        _console().print(line, soft_wrap=True)
+    _console().print(f"written to {out}", soft_wrap=True)
+
+
+def main() -> None:
+    """The program `crag`."""
+    app()
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def _console(*, stderr: bool = False) -> Console:
+    """Texts are printed as they are: no markup, no colours by guess."""
+    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Evaluators by name, for the command line."""
+
+import importlib
+import inspect
+from typing import Any
+
+from langchain.chat_models import init_chat_model
+
+from crag_middleware.adapters.cascade import CascadeEvaluator
+from crag_middleware.adapters.chat_model import ChatModelEvaluator
+from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
+from crag_middleware.adapters.given import as_evaluator
+from crag_middleware.adapters.inner_model import ChatModel
+from crag_middleware.adapters.local_embeddings import LocalEmbeddings
+from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
+from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
+from crag_middleware.errors import ConfigError
+from crag_middleware.ports import AsyncEvaluator, Evaluator
+
+NAMES = ("embedding", "chat", "token", "reranker", "cascade")
+"""Besides these, `package.module:attribute` names one's own."""
+
+_ON_A_MODEL = ("chat", "token", "cascade")
+
+
+def named_evaluator(
+    name: str, *, model: str | None = None, base_url: str | None = None, reranker: str | None = None
+) -> Evaluator | AsyncEvaluator:
+    """The evaluator of that name.
+
+    Args:
+        name: One of `NAMES`, or `package.module:attribute` for an evaluator, a class of one or a function that returns one, without arguments.
+        model: The chat model as `provider:name`, for those that ask one; None for the default.
+        base_url: Where the model's server is; needs `model`.
+        reranker: The reranker as `package.module:attribute`, for the evaluator `reranker`.
+
+    Raises:
+        ConfigError: There is none of that name, it can't be built, or it has no use for an argument.
+    """
+    if (model or base_url) and name not in _ON_A_MODEL:
+        msg = f"a model or base URL means nothing to the evaluator {name!r}; it is for {', '.join(_ON_A_MODEL)}"
+        raise ConfigError(msg)
+    if bool(reranker) != (name == "reranker"):
+        msg = "the evaluator 'reranker', and no other, needs a reranker as package.module:attribute"
+        raise ConfigError(msg)
+    match name:
+        case "embedding":
+            return EmbeddingEvaluator(LocalEmbeddings())
+        case "chat":
+            return ChatModelEvaluator(_chat_model(model, base_url))
+        case "token":
+            return TokenProbabilityEvaluator(_chat_model(model, base_url))
+        case "reranker":
+            return RerankerEvaluator(_imported(reranker or ""))
+        case "cascade":
+            return CascadeEvaluator(EmbeddingEvaluator(LocalEmbeddings()), _chat_model(model, base_url))
+    if ":" not in name:
+        msg = f"there is no evaluator {name!r}; there are {', '.join(NAMES)}, and one's own as package.module:attribute"
+        raise ConfigError(msg)
+    return as_evaluator(_imported(name))
+
+
+def _chat_model(model: str | None, base_url: str | None) -> ChatModel | str | None:
+    """What the evaluators take for a chat model."""
+    if base_url is None:
+        return model
+    if model is None:
+        msg = "a base URL needs a model as provider:name, such as openai:my-model for a server that speaks OpenAI's protocol"
+        raise ConfigError(msg)
+    try:
+        return init_chat_model(model, base_url=base_url)
+    except Exception as error:
+        cause = str(error) if isinstance(error, ImportError) else type(error).__name__
+        msg = (
+            f"the chat model {model!r} can't be built ({cause}); a local server needs an API key to be set too, such as OPENAI_API_KEY=none"
+        )
+        raise ConfigError(msg, reason="no_model") from error
+
+
+def _imported(name: str) -> Any:
+    """What stands at `package.module:attribute`; a class or a function is called."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        msg = f"{name!r} can't be imported ({error}); it must be package.module:attribute"
+        raise ConfigError(msg) from error
+    if not inspect.isclass(found) and not inspect.isroutine(found):
+        return found
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        msg = f"{name!r} must be callable without arguments, and it is not: {error}"
+        raise ConfigError(msg) from error
+    return found()
