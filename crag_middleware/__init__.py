@@ -1,11 +1,16 @@
 """Corrective RAG as a LangChain middleware: `create_agent(..., middleware=[CRAGMiddleware(...)])`."""
 
+from crag_middleware.adapters.cascade import CascadeEvaluator
 from crag_middleware.adapters.chat_model import ChatModelEvaluator, ChatModelRewriter
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.langchain_retriever import LangChainRetriever
-from crag_middleware.adapters.local_embeddings import LocalEmbeddings
+from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.milvus import MilvusRetriever
+from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
 from crag_middleware.adapters.tavily import TavilyWebSearch
+from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
+from crag_middleware.alarm import Health
+from crag_middleware.calibration import Calibration, load_calibration
 from crag_middleware.errors import (
     ConfigError,
     CRAGError,
@@ -23,20 +28,25 @@ from crag_middleware.middleware import CRAGMiddleware
 from crag_middleware.receipt import explain
 from crag_middleware.settings import DEFAULT_MODEL, CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
-from crag_middleware.types import Exchange, Grade, Passage, Strip, Thresholds
+from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage, Strip, Thresholds
 
 __all__ = [
     "DEFAULT_MODEL",
     "CRAGError",
     "CRAGMiddleware",
     "CRAGSettings",
+    "Calibration",
+    "CascadeEvaluator",
     "ChatModelEvaluator",
     "ChatModelRewriter",
     "ConfigError",
+    "E5Embeddings",
     "EmbeddingEvaluator",
+    "EvaluatorKey",
     "Exchange",
     "Grade",
     "GradingError",
+    "Health",
     "IngestError",
     "KnowledgeStore",
     "LangChainRetriever",
@@ -44,14 +54,17 @@ __all__ = [
     "MilvusRetriever",
     "Passage",
     "RefineError",
+    "RerankerEvaluator",
     "RetrievalError",
     "RewriteError",
     "Strip",
     "TavilyWebSearch",
     "TenantError",
     "Thresholds",
+    "TokenProbabilityEvaluator",
     "WebSearchError",
     "WordRefiner",
     "explain",
+    "load_calibration",
     "open_knowledge",
 ]

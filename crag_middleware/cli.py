@@ -49,7 +49,7 @@ EvaluatorName = Annotated[
         "--evaluator",
         "-e",
         metavar="NAME",
-        help="embedding, chat, token, reranker, cascade, or one's own as package.module:attribute.",
+        help="embedding, e5, chat, token, reranker, cascade, or one's own as package.module:attribute.",
         show_default=False,
     ),
 ]

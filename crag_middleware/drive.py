@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
 from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
-from langchain_core.runnables.config import ensure_config, merge_configs, var_child_runnable_config
+from langchain_core.runnables.config import RunnableConfig, ensure_config, var_child_runnable_config
 from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.errors import ConfigError, CRAGError
@@ -106,11 +106,17 @@ async def arun(plan: Plan[T], world: World) -> T:
         return await afinish(plan, lambda step: _aperform(step, world, watch))
 
 
+def hidden_config() -> RunnableConfig:
+    """The running config, marked as that of an inner call: callbacks and traces see it, the streams of the user don't."""
+    config = ensure_config()  # Not `merge_configs`, which would name each callback of it twice.
+    tags, metadata = config.get("tags") or [], config.get("metadata") or {}
+    return {**config, "tags": list(dict.fromkeys([*tags, "nostream"])), "metadata": {**metadata, **internal_call_metadata()}}
+
+
 @contextmanager
 def _hidden() -> Iterator[None]:
     """Marks whatever models a port calls as inner calls: seen by callbacks and traces, hidden from the streams of the user."""
-    marked = merge_configs(ensure_config(), {"tags": ["nostream"], "metadata": internal_call_metadata()})
-    token = var_child_runnable_config.set(marked)
+    token = var_child_runnable_config.set(hidden_config())
     try:
         yield
     finally:

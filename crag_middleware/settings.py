@@ -14,8 +14,8 @@ DEFAULT_MODEL = "deepseek:deepseek-flash"
 CHAT_THRESHOLDS = Thresholds(lower=0.5, upper=0.9)
 """For probabilities that a chat model states in words: relevant above 0.9, incorrect below 0.5."""
 
-EMBEDDING_THRESHOLDS = Thresholds(lower=0.5, upper=0.9)
-"""For `EmbeddingEvaluator`, whose probabilities are mapped so that these cuts fit it."""
+EMBEDDING_THRESHOLDS = Thresholds(lower=0.2, upper=0.5)
+"""For `EmbeddingEvaluator` on embeddings without a calibration of their own: about where the calibrations of ours cut, before their maps."""
 
 DEFAULT_CONFIDENCE = 0.92
 """Stored trust in a tenant's own documents, so that a floor of 0.9 keeps them."""

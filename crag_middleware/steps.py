@@ -112,15 +112,18 @@ def refine(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeou
             raise RefineError(msg, reason="invalid_reply")
         for passage, strips in zip(passages, picked, strict=True):
             ends = (0, *(s.end for s in strips))
-            if any(
-                s.start < end or s.end <= s.start or passage.text[s.start : s.end] != s.text for s, end in zip(strips, ends, strict=False)
-            ):
+            if not all(_stands(s, passage.text, end) for s, end in zip(strips, ends, strict=False)):
                 msg = "the refiner returned a strip that is empty, overlaps another, or is not in its passage"
                 raise RefineError(msg, reason="invalid_reply")
         return picked
 
     keywords = {"agent_id": scope.agent_id, "timeout_s": timeout_s}
     return Call("refiner", (question, passages), keywords, timeout_s, read, RefineError)
+
+
+def _stands(strip: Strip, text: str, begin: int) -> bool:
+    """Whether a strip is not empty, begins at `begin` or later, and is in the text."""
+    return begin <= strip.start < strip.end <= len(text) and text[strip.start : strip.end] == strip.text
 
 
 def _each(reply: Any, kind: type[T], error: type[CRAGError]) -> Sequence[T]:

@@ -97,5 +97,5 @@ def read_sources(text: str) -> list[tuple[str, str, bool, str]]:
     if not block:
         return []
     headers = list(HEADER.finditer(block[1]))
-    ends = [header.start() for header in headers[1:]] + [len(block[1])]
+    ends = [*(header.start() for header in headers[1:]), len(block[1])][: len(headers)]
     return [(h[1], h[2], bool(h[3]), block[1][h.end() : end].strip()) for h, end in zip(headers, ends, strict=True)]

@@ -8,9 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import crag_middleware
-from crag_middleware import CRAGSettings
+from crag_middleware import CRAGSettings, GradingError, RefineError, RetrievalError, RewriteError, Thresholds, WebSearchError
+from crag_middleware.adapters import inner_model, tavily
+from crag_middleware.adapters.reranker_evaluator import RERANKER_THRESHOLDS
+from crag_middleware.adapters.token_probability import TOKEN_THRESHOLDS
+from crag_middleware.cli import app
+from crag_middleware.evals.datasets import load
+from crag_middleware.evals.measures import MEASURES
+from crag_middleware.receipt import record
+from crag_middleware.settings import CHAT_THRESHOLDS, EMBEDDING_THRESHOLDS
+from crag_middleware.types import Evidence, Grade, Graded, Passage, Question
 from tests.support.chat_server import serve_chat
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +57,79 @@ def test_the_settings_page_lists_every_setting_with_its_default() -> None:
 
     defaults = CRAGSettings().model_dump()
     assert listed == {name: repr(value) for name, value in defaults.items()}
+
+
+def test_a_command_in_the_documents_exists_with_its_options() -> None:
+    lines = [
+        line.split("#")[0] for text in map(Path.read_text, DOCUMENTS) for line in re.findall(r"^(?:\$ )?crag ([a-z].+)", text, re.MULTILINE)
+    ]
+
+    assert len(lines) > 5
+    for line in lines:
+        command = get_command(app)
+        words = line.split()
+        while isinstance(command, TyperGroup):
+            command = command.commands[words.pop(0)]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= known, line
+
+
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        pytest.param(document.name, line, id=f"{document.stem}-{number}")
+        for document in DOCUMENTS
+        for number, line in enumerate(re.findall(r"^```json\n(\{\"(?:id|question).*)\n```", document.read_text(), re.MULTILINE), 1)
+    ],
+)
+def test_a_line_of_data_in_the_documents_can_be_read(document: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(line)
+
+    (item,) = load([path])
+    assert item.answerable is True, document
+
+
+def test_the_measuring_page_says_what_every_number_of_a_report_means() -> None:
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", (ROOT / "docs" / "measuring.md").read_text(), re.MULTILINE)
+
+    described = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert {measure.name for measure in MEASURES} <= described
+
+
+def test_the_evaluators_page_has_the_thresholds_that_are_in_force_without_a_calibration() -> None:
+    listed = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", (ROOT / "docs" / "evaluators.md").read_text(), re.MULTILINE)
+
+    assert {name: Thresholds(float(lower), float(upper)) for name, lower, upper in listed} == {
+        "ChatModelEvaluator": CHAT_THRESHOLDS,
+        "EmbeddingEvaluator": EMBEDDING_THRESHOLDS,
+        "TokenProbabilityEvaluator": TOKEN_THRESHOLDS,
+        "RerankerEvaluator": RERANKER_THRESHOLDS,
+    }
+
+
+def test_the_receipt_page_names_every_key() -> None:
+    graded = Graded(passage=Passage(id="p", text=""), grade=Grade("p", 0.5, "ambiguous"))
+    evidence = Evidence(question=Question(text="q"), status="grounded", graded=(graded,))
+    receipt = record(evidence, name="CRAGMiddleware", detail="full")
+
+    page = (ROOT / "docs" / "receipt.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", page.split("\n\n## ")[0], re.MULTILINE) == list(receipt)
+    assert [key for key in receipt["passages"][0] if f"`{key}`" not in page] == []
+
+
+def test_the_receipt_page_names_every_reason() -> None:
+    """Every code that an error of a step is raised with, and those that are looked up."""
+    steps = {error.__name__ for error in (GradingError, RefineError, RetrievalError, RewriteError, WebSearchError)}
+    found = {*inner_model._REASONS.values(), *tavily._REASONS.values(), "failed"}
+    for path in (ROOT / "crag_middleware").rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id in steps:
+                found |= {k.value.value for k in call.keywords if k.arg == "reason" and isinstance(k.value, ast.Constant)}
+    assert {"timeout", "invalid_reply", "no_logprobs"} <= found
+
+    listed = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", (ROOT / "docs" / "receipt.md").read_text(), re.MULTILINE)
+    assert found <= {name for row in listed for name in re.findall(r"`(\w+)`", row)}
 
 
 def test_the_first_example_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:

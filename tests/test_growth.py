@@ -8,17 +8,21 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from crag_middleware.adapters.messages import read_question
 from crag_middleware.errors import RewriteError
+from crag_middleware.stages.answers import candidates
 from crag_middleware.stages.assemble import neutralise
 from crag_middleware.stages.grading import read_grades
 from crag_middleware.stages.merge import arrange
+from crag_middleware.stages.names import named
 from crag_middleware.stages.prompting import fenced
 from crag_middleware.stages.question import classify, shorten, without_fence
+from crag_middleware.stages.relevance import Read, features
 from crag_middleware.stages.replies import json_values, without_reasoning
 from crag_middleware.stages.rewriting import read_query
 from crag_middleware.types import Grade, Graded, Passage, Thresholds
 
 SIZE = 100_000
 UNITS = [
+    *("A", "Ab ", "Ab-", "1,", "大中", "李·", "《", "“", "几", "when "),
     *("a", "1", "字", " ", "\n", "，", "。", "?", "a?", "\u200b", "- "),
     *("<", "< ", "</", "&lt;", "<crag_sources>", "</crag_sources>", "<think ", "<think>"),
     *("[", "[1", "[1,", "【2†", "{", '{"a":'),
@@ -37,6 +41,9 @@ def reads(text):
     read_grades(text, PASSAGES, Thresholds(0.5, 0.9))
     with contextlib.suppress(RewriteError):
         read_query(text, "q")
+    candidates(text, text)
+    named(text, text)
+    features("谁创立了 Acme 2.4？", [Read(text, (text, text), (0.5, 0.4)), Read("", ("Acme",), (0.5,))])
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -35,7 +35,7 @@ from crag_middleware.testing import (
 )
 from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage, Strip
 from tests.support import milvus as support
-from tests.support.chat_server import ChatServer, serve_chat
+from tests.support.chat_server import ChatServer, serve_chat, wants_answer
 from tests.support.milvus import TENANT, insert, make_collection, open_store
 from tests.support.rerankers import WordEncoder, WordReranker
 from tests.support.tavily_server import TavilyServer, page, results
@@ -58,14 +58,16 @@ def grades_each(asked: Mapping[str, Any]) -> str:
     return json.dumps({"grades": grades})
 
 
-def says_yes(asked: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
-    tokens = [("Yes", -0.1), ("No", -2.4)]
-    return tokens if about_the_port(asked["messages"][-1]["content"]) else [("No", -0.01), ("Yes", -4.6)]
+def finds_the_port(asked: Mapping[str, Any]) -> Sequence[tuple[str, float]]:
+    """The first tokens of a model that reads the port off a passage, and says whether it is there."""
+    there, not_there = ("19530", "None") if wants_answer(asked) else ("Yes", "No")
+    found = about_the_port(asked["messages"][-1]["content"])
+    return [(there, -0.1), (not_there, -2.4)] if found else [(not_there, -0.01), (there, -4.6)]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ChatServer]:
-    with serve_chat(replies=[grades_each], tokens=says_yes) as running:
+    with serve_chat(replies=[grades_each], tokens=finds_the_port) as running:
         yield running
 
 

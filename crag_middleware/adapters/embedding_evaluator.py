@@ -1,9 +1,8 @@
-"""Grading without a chat model: similarity of meaning says what is off topic, words and names must agree before a passage is called relevant."""
+"""Grading without a chat model: embeddings measure nearness in meaning, `stages/relevance.py` makes a probability of it."""
 
 import math
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from operator import mul
 from statistics import fmean
 from typing import Any
@@ -11,13 +10,16 @@ from typing import Any
 from langchain_core.embeddings import Embeddings
 from langgraph.errors import GraphBubbleUp
 
+from crag_middleware.adapters.inner_model import model_name
+from crag_middleware.calibration import Calibration, shipped
 from crag_middleware.errors import ConfigError, GradingError
 from crag_middleware.settings import EMBEDDING_THRESHOLDS
-from crag_middleware.stages.agreement import agree, has_names
+from crag_middleware.stages.decide import label
 from crag_middleware.stages.prompting import clip
+from crag_middleware.stages.relevance import VERSION, Features, Read, features, probability
 from crag_middleware.stages.sentences import split
 from crag_middleware.stages.words import language
-from crag_middleware.types import Grade, Language, Passage, Thresholds
+from crag_middleware.types import EvaluatorKey, Grade, Language, Passage, Thresholds
 
 Vector = Sequence[float]
 
@@ -46,45 +48,28 @@ PROBES: dict[Language, tuple[tuple[str, str], ...]] = {
         ("胡萝卜含有哪些维生素？", "胡萝卜富含β-胡萝卜素，在体内可转化为维生素A。"),
     ),
 }
-"""Questions with their answers. Every model has its own scale, and one for each pair of languages: on ours, an answer to another question lies at 0 and
-the answer to the question at 1.
+"""Questions with their answers. Every model has its own scale of similarity, and one for each pair of languages; nearness is put on one of ours: an answer
+to another question lies at 0 and the answer to the question at 1.
 """
-
-OFF_TOPIC = 0.3
-"""Below this nearness a passage is `incorrect`. Measured with two models on hand-made pairs: all of the off-topic ones, 6 % of the relevant ones."""
-
-NEAR = 0.6
-NEAR_ACROSS_LANGUAGES = 1.1
-"""From this nearness on a passage may be `relevant`; without common words, between a Chinese question and an English passage, more is asked."""
-
-WORDS = 0.7
-WORDS_WITHOUT_CAPITALS = 0.8
-"""Share of the question's words that a relevant passage has; more where names can't be told from other words."""
-
-FOREIGN = 0.65
-"""What is left of the nearness of a passage that lacks a name or a number of the question."""
 
 MIN_SCALE = 0.05
 """Least distance between 0 and 1 of our scale, for models that don't understand a language at all."""
 
 CLIP_CHARS = 4000
-WHOLE_CHARS = 1000
-"""Longer passages are clipped before they are cut into sentences; shorter ones are also compared as a whole."""
+"""Longer passages are clipped before they are cut into sentences."""
 
+WINDOW = 400
+"""Sentences are embedded together up to this width, in which a Chinese character counts two: alone they lack what they speak of, too many dilute each other."""
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A sentence of a passage, and the text around it in which its answer may stand."""
-
-    text: str
-    window: str
+HEAD = ("section", "version")
+"""What of a passage's metadata names its matter, besides its title."""
 
 
 class EmbeddingEvaluator:
-    """Grades passages by embeddings, words and numbers: offline, without any model call.
+    """Grades passages by embeddings, words, names and what they say together: offline, without any model call.
 
-    It tells off-topic passages well and calls a passage `relevant` only if it is near the question in meaning, has its words, all its names and numbers, and
-    the kind of thing that is asked for. A passage on the same topic that has all of these and still no answer (a near-miss) is beyond it.
+    It tells off-topic passages well, and of passages that share the topic it prefers those whose answer others of the set give, too. What it can't
+    do is read: a lone passage that has the question's words and names and still no answer (a near-miss) looks much like one that answers.
 
     Args:
         embeddings: Any LangChain embeddings; their scale is measured once, at the first grading in a language.
@@ -98,69 +83,67 @@ class EmbeddingEvaluator:
             msg = f"`embeddings` must be LangChain embeddings with `embed_query` and `embed_documents`, got {type(embeddings).__name__}"
             raise ConfigError(msg)
         self._embeddings = embeddings
-        self._asked: dict[Language, tuple[Vector, ...]] = {}
+        self._model = model_name(embeddings) or type(embeddings).__name__
         self._answers: dict[Language, tuple[Vector, ...]] = {}
+        self._widths: dict[tuple[Language, Language], float] = {}
         self._lock = threading.Lock()
 
     @property
     def thresholds(self) -> Thresholds:
-        """Where the probabilities are cut."""
+        """Where the probabilities are cut, for embeddings without a calibration of their own."""
         return EMBEDDING_THRESHOLDS
 
+    @property
+    def key(self) -> EvaluatorKey:
+        """Whose probabilities these are."""
+        return EvaluatorKey(type(self).__name__, self._model, VERSION)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration that comes with these embeddings; None for others than ours."""
+        return shipped(self.key)
+
     def grade(self, question: str, passages: Sequence[Passage]) -> tuple[Grade, ...]:
-        """One grade for each passage, in their order.
+        """One grade for each passage, in their order; each also depends on the other passages.
 
         Raises:
             GradingError: The embeddings failed, or returned what are no vectors of one size.
         """
-        if not passages:
-            return ()
-        parts = [_parts(passage.text, question) for passage in passages]
-        asked = self._query(question)
-        found = iter(self._documents([part.text for some in parts for part in some]))
-        return tuple(
-            self._grade(question, asked, passage, some, [next(found) for _ in some]) for passage, some in zip(passages, parts, strict=True)
-        )
+        graded = {passage.id: _graded(passage, found, self._model) for passage, found in self.features(question, passages)}
+        return tuple(graded.get(passage.id) or _empty(passage) for passage in passages)
 
-    def _grade(self, question: str, asked: Vector, passage: Passage, parts: Sequence[_Part], vectors: Sequence[Vector]) -> Grade:
-        if not parts:
-            return Grade(passage_id=passage.id, probability=0.0, label="incorrect", reason="empty")
-        languages = language(question), language(passage.text)
-        near, best = max(zip((_dot(asked, v) for v in vectors), range(len(parts)), strict=True))
-        near = self._on_our_scale(near, asked, *languages)
-        head = "\n".join((passage.title, *(str(passage.metadata.get(key) or "") for key in ("section", "version"))))
-        agreement = agree(question, f"{head}\n{parts[best].window}")
-        if near > 0 and not agreement.names and not has_names(question, f"{head}\n{passage.text}"):
-            near *= FOREIGN
-        across = languages[0] != languages[1]
-        enough_words = across or agreement.words >= (WORDS_WITHOUT_CAPITALS if question.islower() else WORDS)
-        enough_near = near >= (NEAR_ACROSS_LANGUAGES if across else NEAR)
-        lacks = [what for what, there in (("a name or number", agreement.names), ("what is asked for", agreement.kind)) if not there]
-        reason = f"nearness {near:.2f}, words {agreement.words:.0%}{', lacks ' + ' and '.join(lacks) if lacks else ''}"
-        if near < OFF_TOPIC:
-            return Grade(
-                passage_id=passage.id, probability=_between(0, 0.499, near, -OFF_TOPIC, OFF_TOPIC), label="incorrect", reason=reason
-            )
-        if enough_near and enough_words and not lacks:
-            return Grade(passage_id=passage.id, probability=_between(0.91, 0.99, near, NEAR, 1.5), label="relevant", reason=reason)
-        return Grade(passage_id=passage.id, probability=_between(0.5, 0.9, near, OFF_TOPIC, 1.2), label="ambiguous", reason=reason)
+    def features(self, question: str, passages: Sequence[Passage], *, same_counts: bool = False) -> list[tuple[Passage, Features]]:
+        """Each passage that has text, with the numbers that its grade is made of; `same_counts` as in `relevance.features`.
 
-    def _on_our_scale(self, similarity: float, asked: Vector, asked_in: Language, written_in: Language) -> float:
-        """Nearness: 0 for an answer to another question, 1 for the answer."""
-        questions, answers = self._probes(asked_in, written_in)
-        matched = fmean(_dot(q, a) for q, a in zip(questions, answers, strict=True))
-        others = fmean(_dot(q, a) for i, q in enumerate(questions) for j, a in enumerate(answers) if i != j)
-        background = fmean(_dot(asked, answer) for answer in answers)
-        return (similarity - background) / max(matched - others, MIN_SCALE)
+        Raises:
+            GradingError: As for `grade`.
+        """
+        parted = [(p, parts) for p in passages if (parts := tuple(s.text for s in split(clip(p.text, question, CLIP_CHARS))))]
+        if not parted:
+            return []
+        windows = [_windows(parts) for _, parts in parted]
+        texts = [f"{p.title}. {window}" if p.title else window for (p, _), some in zip(parted, windows, strict=True) for window, _ in some]
+        asked, vectors = self._query(question), iter(self._documents(texts))
+        reads = []
+        for (passage, parts), some in zip(parted, windows, strict=True):
+            zero, width = self._scale(asked, language(question), language(passage.text))
+            near = tuple(n for _, count in some for n in count * ((_dot(asked, next(vectors)) - zero) / width,))
+            reads.append(Read("\n".join((passage.title, *(str(passage.metadata.get(key) or "") for key in HEAD))), parts, near))
+        return list(zip((passage for passage, _ in parted), features(question, reads, same_counts=same_counts), strict=True))
 
-    def _probes(self, asked_in: Language, written_in: Language) -> tuple[tuple[Vector, ...], tuple[Vector, ...]]:
-        """The vectors of probe questions and answers, embedded once."""
+    def _scale(self, asked: Vector, asked_in: Language, written_in: Language) -> tuple[float, float]:
+        """The similarity at 0 of our scale for this question, and how much of it makes 1."""
         with self._lock:
-            if asked_in not in self._asked:
-                self._asked[asked_in] = tuple(self._query(question) for question, _ in PROBES[asked_in])
             if written_in not in self._answers:
                 self._answers[written_in] = self._documents([answer for _, answer in PROBES[written_in]])
-            return self._asked[asked_in], self._answers[written_in]
+            answers = self._answers[written_in]
+            if (asked_in, written_in) not in self._widths:
+                questions = [self._query(question) for question, _ in PROBES[asked_in]]
+                matched = fmean(_dot(q, a) for q, a in zip(questions, answers, strict=True))
+                others = fmean(_dot(q, a) for i, q in enumerate(questions) for j, a in enumerate(answers) if i != j)
+                self._widths[asked_in, written_in] = max(matched - others, MIN_SCALE)
+            width = self._widths[asked_in, written_in]
+        return fmean(_dot(asked, answer) for answer in answers), width
 
     def _query(self, text: str) -> Vector:
         return _unit(_embedded(lambda: self._embeddings.embed_query(text)))
@@ -185,13 +168,26 @@ def _embedded(call: Callable[[], Any]) -> Any:
         raise GradingError(msg) from None
 
 
-def _parts(text: str, question: str) -> list[_Part]:
-    """The sentences of a passage, and a short passage as a whole."""
-    text = clip(text, question, CLIP_CHARS)
-    strips = split(text)
-    last = len(strips) - 1
-    parts = [_Part(s.text, text[strips[max(i - 1, 0)].start : strips[min(i + 1, last)].end]) for i, s in enumerate(strips)]
-    return [*parts, _Part(text, text)] if len(parts) > 1 and len(text) <= WHOLE_CHARS else parts
+def _windows(parts: Sequence[str]) -> list[tuple[str, int]]:
+    """The sentences joined up to `WINDOW`, in order, and how many each window holds."""
+    windows: list[tuple[list[str], int]] = []
+    for part in parts:
+        size = sum(1 if c < "\u3000" else 2 for c in part)
+        if windows and windows[-1][1] + size <= WINDOW:
+            windows[-1] = ([*windows[-1][0], part], windows[-1][1] + size)
+        else:
+            windows.append(([part], size))
+    return [(" ".join(some), len(some)) for some, _ in windows]
+
+
+def _graded(passage: Passage, found: Features, model: str) -> Grade:
+    p = round(probability(found, model), 6)
+    reason = f"nearness {found.near:.2f}, words {found.words:.0%}, names {found.names:.0%}, said by others {found.said:.0%}"
+    return label(Grade(passage_id=passage.id, probability=p, label="ungraded", reason=reason), EMBEDDING_THRESHOLDS)
+
+
+def _empty(passage: Passage) -> Grade:
+    return Grade(passage_id=passage.id, probability=0.0, label="incorrect", reason="empty")
 
 
 def _unit(vector: Any) -> Vector:
@@ -211,9 +207,3 @@ def _dot(a: Vector, b: Vector) -> float:
         msg = f"the embeddings must return vectors of one size, got {len(a)} and {len(b)} numbers"
         raise GradingError(msg, reason="invalid_reply")
     return float(sum(map(mul, a, b)))
-
-
-def _between(low: float, high: float, value: float, start: float, end: float) -> float:
-    """A value in [start, end] laid over [low, high]; values outside are held at the ends."""
-    share = min(1.0, max(0.0, (value - start) / (end - start)))
-    return round(low + share * (high - low), 6)

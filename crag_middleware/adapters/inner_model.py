@@ -7,13 +7,12 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
 from langchain.chat_models import init_chat_model
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.base import RunnableBindingBase
-from langchain_core.runnables.config import ensure_config, merge_configs
 
+from crag_middleware.drive import hidden_config
 from crag_middleware.errors import ConfigError, CRAGError
 from crag_middleware.settings import DEFAULT_MODEL
 
@@ -56,8 +55,7 @@ def resolve_model(model: str | ChatModel | None) -> ChatModel:
 
 def internal_config(task: str) -> RunnableConfig:
     """The config of an inner call, named `crag.<task>`: hidden from the user's streams, visible to the callbacks and traces of the run around it."""
-    mark = RunnableConfig(tags=["nostream"], metadata=internal_call_metadata(), run_name=f"crag.{task}")
-    return merge_configs(ensure_config(), mark)
+    return {**hidden_config(), "run_name": f"crag.{task}"}
 
 
 def protocol_options(model: ChatModel, *, timeout_s: float) -> dict[str, Any]:

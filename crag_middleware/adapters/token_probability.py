@@ -1,4 +1,4 @@
-"""Grading by the probability with which a chat model begins its answer with yes."""
+"""Grading by how a chat model would begin its reply: the probabilities of the first token."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -17,18 +17,18 @@ from crag_middleware.stages.words import language as language_of
 from crag_middleware.types import EvaluatorKey, Grade, Passage, Thresholds
 
 TOKEN_THRESHOLDS = Thresholds(lower=0.2, upper=0.8)
-"""For P(yes) of an uncalibrated chat model."""
+"""For an uncalibrated chat model."""
 
 TOP_TOKENS = 20
-"""Log probabilities asked for, the most that OpenAI's and DeepSeek's protocols allow: yes and no in every spelling must be among them."""
+"""Log probabilities asked for, the most that OpenAI's and DeepSeek's protocols allow: yes, no and none in every spelling must be among them."""
 
 
 class TokenProbabilityEvaluator:
-    """Grades each passage by one question that a chat model answers with yes or no: P(yes) is read from the log probabilities of the first token.
+    """Grades each passage by two short questions to a chat model, read from the log probabilities of the first token of its replies.
 
-    One call a passage, a few at a time, each with one token of output. The number is the model's own doubt and not one that it states, so it ranks
-    better than `ChatModelEvaluator`, most of all on small models. It needs a provider that tells log probabilities in OpenAI's form, as OpenAI,
-    DeepSeek and most local servers do.
+    Two calls a passage, a few at a time, each with one token of output; the second repeats all of the first but its last words, which providers and local
+    servers keep. The number is the model's own doubt and not one that it states, so it ranks better than `ChatModelEvaluator`, most of all on small models.
+    It needs a provider that tells log probabilities in OpenAI's form, as OpenAI, DeepSeek and most local servers do.
 
     Args:
         model: A chat model or its name; None as for `ChatModelEvaluator`.
@@ -74,17 +74,19 @@ class TokenProbabilityEvaluator:
 
         Args:
             question: What the passages should answer.
-            passages: Asked about one by one. Those whose call failed, or was answered with neither yes nor no, are `ungraded`.
+            passages: Asked about one by one. `ungraded` if one of the two calls fails, or the second is answered with neither yes nor no.
             timeout_s: For all calls together, where the model's client can be told.
 
         Raises:
-            GradingError: Every call failed; no reply began with yes or no; or the provider tells no log probabilities (reason `no_logprobs`).
+            GradingError: Calls about every passage failed; no reply began with yes or no; or the provider tells no log probabilities (reason `no_logprobs`).
         """
         deadline = _deadline(timeout_s)
 
         def ask(passage: Passage) -> Grade:
-            system, user = self._prompt(question, passage)
-            return self._read(passage, self._ladder.reply(system, user, timeout_s=deadline - time.monotonic(), max_tokens=1))
+            system, looks = self._prompts(question, passage)
+            return self._read(
+                passage, [self._ladder.reply(system, look, timeout_s=deadline - time.monotonic(), max_tokens=1) for look in looks]
+            )
 
         with _explained():
             return _whole(passages, ask_each(passages, ask))
@@ -94,21 +96,23 @@ class TokenProbabilityEvaluator:
         deadline = _deadline(timeout_s)
 
         async def ask(passage: Passage) -> Grade:
-            system, user = self._prompt(question, passage)
-            return self._read(passage, await self._ladder.areply(system, user, timeout_s=deadline - time.monotonic(), max_tokens=1))
+            system, looks = self._prompts(question, passage)
+            return self._read(
+                passage, [await self._ladder.areply(system, look, timeout_s=deadline - time.monotonic(), max_tokens=1) for look in looks]
+            )
 
         with _explained():
             return _whole(passages, await aask_each(passages, ask))
 
-    def _prompt(self, question: str, passage: Passage) -> tuple[str, str]:
+    def _prompts(self, question: str, passage: Passage) -> tuple[str, tuple[str, str]]:
         language = language_of(question) if self._language == "auto" else self._language
-        return token_grading.prompt(question, passage, language=language, max_chars=self._max_chars)
+        return token_grading.prompts(question, passage, language=language, max_chars=self._max_chars)
 
-    def _read(self, passage: Passage, reply: Reply) -> Grade:
-        tokens = token_grading.first_tokens(getattr(reply, "response_metadata", {}).get("logprobs"))
-        if not tokens:
+    def _read(self, passage: Passage, replies: Sequence[Reply]) -> Grade:
+        tokens = [token_grading.first_tokens(getattr(reply, "response_metadata", {}).get("logprobs")) for reply in replies]
+        if not all(tokens):
             raise _no_logprobs()
-        probability = token_grading.p_yes(tokens)
+        probability = token_grading.probability(*tokens)
         return label(Grade(passage_id=passage.id, probability=probability, label="ungraded"), self.thresholds)
 
 

@@ -11,13 +11,13 @@ from crag_middleware.adapters.chat_model import ChatModelEvaluator
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.given import as_evaluator
 from crag_middleware.adapters.inner_model import ChatModel
-from crag_middleware.adapters.local_embeddings import LocalEmbeddings
+from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
 from crag_middleware.errors import ConfigError
 from crag_middleware.ports import AsyncEvaluator, Evaluator
 
-NAMES = ("embedding", "chat", "token", "reranker", "cascade")
+NAMES = ("embedding", "e5", "chat", "token", "reranker", "cascade")
 """Besides these, `package.module:attribute` names one's own."""
 
 _ON_A_MODEL = ("chat", "token", "cascade")
@@ -46,6 +46,8 @@ def named_evaluator(
     match name:
         case "embedding":
             return EmbeddingEvaluator(LocalEmbeddings())
+        case "e5":
+            return EmbeddingEvaluator(E5Embeddings())
         case "chat":
             return ChatModelEvaluator(_chat_model(model, base_url))
         case "token":

@@ -1,6 +1,5 @@
 """Opening a knowledge collection: made if it is missing, checked if it is there."""
 
-import logging
 import os
 import re
 import threading
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
-import jieba
 from grpc import RpcError
 from langchain_core.embeddings import Embeddings
 from langgraph.errors import GraphBubbleUp
@@ -19,6 +17,7 @@ from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.errors import ConfigError
 from crag_middleware.knowledge.schema import INDEXES, SCHEMA_VERSION, Language, collection_schema, notes
 from crag_middleware.knowledge.store import KnowledgeStore
+from crag_middleware.stages.chinese import load
 
 Consistency = Literal["Strong", "Session", "Bounded", "Eventually"]
 """How soon a search sees what was written, see docs/knowledge.md."""
@@ -76,7 +75,7 @@ def open_knowledge(
         kept = client.describe_collection(collection).get("properties") or {}
         _check_notes(collection, kept, notes(name, dimension, kept.get("crag.language", "") if language == "auto" else language))
         if kept["crag.language"] == "zh":
-            _warm_jieba()
+            load()  # jieba, which Lite cuts words with: now, and not in the first turn
         return KnowledgeStore(
             embeddings, connection, collection=collection, dimension=dimension, consistency_level=consistency_level, timeout_s=timeout_s
         )
@@ -123,17 +122,6 @@ def name_of(embeddings: Embeddings) -> str:
         if isinstance(value, str) and value.strip():
             return value
     return type(embeddings).__name__
-
-
-def _warm_jieba() -> None:
-    """Loads jieba's dictionary now, about a second once a process, and keeps its progress messages away."""
-    logger = jieba.default_logger
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        jieba.initialize()
-    finally:
-        logger.setLevel(level)
 
 
 def _is_file(address: str) -> bool:

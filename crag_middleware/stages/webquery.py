@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 
 import jieba
 
+from crag_middleware.stages.chinese import load
 from crag_middleware.stages.question import has_words
 from crag_middleware.stages.screen import visible
 
@@ -144,6 +145,7 @@ def _word_end(text: str, limit: int) -> int:
     gap = max(text.rfind(" ", start, limit + 1), text.rfind("\n", start, limit + 1))
     if not _CJK.search(text, max(gap, start), limit):
         return gap if gap > 0 else limit
+    load()
     ends = [end + start for _, _, end in jieba.tokenize(text[start : limit + 20]) if end + start <= limit]
     return ends[-1] if ends else limit
 

@@ -3,12 +3,14 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from langchain_deepseek import ChatDeepSeek
+
+from crag_middleware.stages.token_grading import LOOKS
 
 
 @dataclass
@@ -59,6 +61,11 @@ class ChatServer:
         return [r.get("response_format", {}).get("type", "plain") for r in self.requests]
 
 
+def wants_answer(asked: Mapping[str, Any]) -> bool:
+    """Whether a request of the grading by tokens is the one for the answer; the other is the one for a yes or a no."""
+    return str(asked["messages"][-1]["content"]).endswith(tuple(answer for answer, _ in LOOKS.values()))
+
+
 @contextmanager
 def serve_chat(**mood: Any) -> Iterator[ChatServer]:
     """A server with that mood, stopped at the end."""
@@ -68,6 +75,10 @@ def serve_chat(**mood: Any) -> Iterator[ChatServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle(self) -> None:
+            with suppress(BrokenPipeError, ConnectionResetError):  # the client did not wait
+                super().handle()
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -89,14 +100,11 @@ def serve_chat(**mood: Any) -> Iterator[ChatServer]:
         def _send(self, status: int, body: dict[str, Any], *, streamed: bool) -> None:
             stream = streamed and status == 200
             raw = _events(body) if stream else json.dumps(body).encode()
-            try:
-                self.send_response(status)
-                self.send_header("content-type", "text/event-stream" if stream else "application/json")
-                self.send_header("content-length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-            except (BrokenPipeError, ConnectionResetError):  # the client did not wait
-                self.close_connection = True
+            self.send_response(status)
+            self.send_header("content-type", "text/event-stream" if stream else "application/json")
+            self.send_header("content-length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass
