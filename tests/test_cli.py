@@ -131,7 +131,7 @@ def test_a_chat_model_on_ones_own_server_is_measured_with_its_calls_and_tokens(h
     ("arguments", "said"),
     [
         (["missing.jsonl", "-e", "embedding"], "the data 'missing.jsonl' can't be read"),
-        ([FIXTURE, "-e", "embeding"], "there is no evaluator 'embeding'; there are embedding, chat"),
+        ([FIXTURE, "-e", "embeding"], "there is no evaluator 'embeding'; there are embedding, e5, chat"),
         ([FIXTURE, "-e", "no_such_module:x"], "can't be imported"),
         ([FIXTURE, "-e", "own_grader:absent"], "can't be imported"),
         ([FIXTURE, "-e", ":x"], "can't be imported"),
