@@ -211,10 +211,10 @@ def test_a_digest_changes_with_question_passage_and_label(tmp_path: Path) -> Non
 
 
 def test_of_each_public_set_a_fifth_is_unanswerable() -> None:
-    answers = Counter((i.source, i.lang, i.answerable) for i in load([FIXTURE]))
+    answers = Counter((i.source, i.lang, i.answerable) for i in load([FIXTURE, FIXTURE.with_name("near_misses.jsonl")]))
     sets = {(source, lang) for source, lang, _ in answers}
 
-    assert {source for source, _ in sets} == {"handmade", "CLAPnq", "CMRC 2018"}
+    assert {source for source, _ in sets} == {"handmade", "near misses", "CLAPnq", "CMRC 2018"}
     for source, lang in sets:
         yes, no = answers[source, lang, True], answers[source, lang, False]
         assert no >= 0.2 * (yes + no), (source, lang)

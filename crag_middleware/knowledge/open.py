@@ -82,7 +82,7 @@ def open_knowledge(
 
     with _opening, redacted_logs():
         try:
-            return _patiently(attempt, MilvusClient(**connection))
+            return _patiently(attempt, _connected(connection))
         except (MilvusException, RpcError) as error:
             reason, what = diagnosis(error)
             hint = "only one process at a time may hold a file" if _is_file(connection["uri"]) else "check address, token, database and TLS"
@@ -168,6 +168,20 @@ def _create(client: Any, collection: str, kept: dict[str, str], consistency_leve
     client.create_collection(collection, schema=schema, properties=kept, consistency_level=consistency_level, timeout=timeout_s)
     # Loading waits for the indexes; waiting here, too, would poll for half a second at each.
     client.create_index(collection, indexes, timeout=timeout_s, sync=False)
+
+
+def _connected(connection: Mapping[str, Any]) -> MilvusClient:
+    """A client; of a file, if need be, at the second attempt.
+
+    Lite's server in this process breaks off a connection that was idle for a minute and a half, since it is sent more signs of life than it bears; pymilvus
+    finds that out when it takes the connection up again, and then fails once.
+    """
+    try:
+        return MilvusClient(**connection)
+    except MilvusException:
+        if not _is_file(connection["uri"]):
+            raise
+        return MilvusClient(**connection)
 
 
 def _patiently(attempt: Callable[[Any], KnowledgeStore], client: Any) -> KnowledgeStore:
