@@ -19,7 +19,7 @@ from crag_middleware.types import EvaluatorKey, Grade, Passage, Thresholds
 
 logger = logging.getLogger(__name__)
 
-CLEAR = (0.1, 0.95)
+CLEAR = (0.05, 0.95)
 """Calibrated probabilities of the first evaluator below and above which the second is not asked."""
 
 FIRST_SHARE = 0.5
