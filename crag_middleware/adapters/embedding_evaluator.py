@@ -124,9 +124,11 @@ class EmbeddingEvaluator:
         windows = [_windows(parts) for _, parts in parted]
         texts = [f"{p.title}. {window}" if p.title else window for (p, _), some in zip(parted, windows, strict=True) for window, _ in some]
         asked, vectors = self._query(question), iter(self._documents(texts))
+        written = [language(passage.text) for passage, _ in parted]
+        scales = {used: self._scale(asked, language(question), used) for used in set(written)}
         reads = []
-        for (passage, parts), some in zip(parted, windows, strict=True):
-            zero, width = self._scale(asked, language(question), language(passage.text))
+        for (passage, parts), some, used in zip(parted, windows, written, strict=True):
+            zero, width = scales[used]
             near = tuple(n for _, count in some for n in count * ((_dot(asked, next(vectors)) - zero) / width,))
             reads.append(Read("\n".join((passage.title, *(str(passage.metadata.get(key) or "") for key in HEAD))), parts, near))
         return list(zip((passage for passage, _ in parted), features(question, reads, same_counts=same_counts), strict=True))
