@@ -26,6 +26,7 @@ from crag_middleware.types import (
     Exchange,
     Grade,
     Graded,
+    Memo,
     Passage,
     Question,
     Status,
@@ -65,6 +66,7 @@ class _Run:
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
+    memo: Memo = field(default_factory=dict)
 
     @property
     def settings(self) -> CRAGSettings:
@@ -250,7 +252,7 @@ def _add_web(
     calls: tuple[Call[Any], ...] = (search,)
     if kept:
         run.count("refiner")
-        calls = (search, refine(query, tuple(g.passage for g in kept), run.scope, timeout_s=settings.refine_timeout_s))
+        calls = (search, refine(query, tuple(g.passage for g in kept), run.scope, timeout_s=settings.refine_timeout_s, memo=run.memo))
     found, *picked = yield Together(calls)
     kept_known = _keep(kept, picked[0], run) if picked else ()
     if isinstance(found, CRAGError):
@@ -270,7 +272,7 @@ def _refine(query: str, graded: tuple[Graded, ...], run: _Run) -> Plan[tuple[Kep
         return ()
     run.count("refiner")
     texts = tuple(g.passage for g in graded)
-    (picked,) = yield Together((refine(query, texts, run.scope, timeout_s=run.settings.refine_timeout_s),))
+    (picked,) = yield Together((refine(query, texts, run.scope, timeout_s=run.settings.refine_timeout_s, memo=run.memo),))
     return _keep(graded, picked, run)
 
 

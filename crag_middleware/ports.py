@@ -112,7 +112,10 @@ class AsyncRewriter(Protocol):
 class Refiner(Protocol):
     """Picks the strips of each passage that bear on the question.
 
-    `refine(question, passages, *, agent_id, timeout_s) -> Sequence[Sequence[Strip]]`
+    `refine(question, passages, *, agent_id, timeout_s, memo) -> Sequence[Sequence[Strip]]`
+
+    It may also have `rank`, or `arank`, with the same arguments: every strip of every passage with its worth, nothing left out. `crag eval refinement`
+    draws the curve of recall against kept share from it.
     """
 
     def refine(self, *arguments: Any, **keywords: Any) -> Sequence[Sequence[Strip]]:

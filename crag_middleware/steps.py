@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
 from crag_middleware.tenancy import Scope, check_owners
-from crag_middleware.types import Exchange, Grade, Origin, Passage, Strip
+from crag_middleware.types import Exchange, Grade, Memo, Origin, Passage, Strip
 
 T = TypeVar("T")
 _NUMBERS = ("score", "confidence", "created_at")
@@ -102,7 +102,9 @@ def rewrite(question: str, history: tuple[Exchange, ...], tried: tuple[str, ...]
     return Call("rewriter", (question,), keywords, timeout_s, read, RewriteError)
 
 
-def refine(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float) -> Call[tuple[tuple[Strip, ...], ...]]:
+def refine(
+    question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float, memo: Memo | None = None
+) -> Call[tuple[tuple[Strip, ...], ...]]:
     """Pick strips: one tuple for each passage, in document order, each strip verbatim."""
 
     def read(reply: Any) -> tuple[tuple[Strip, ...], ...]:
@@ -117,7 +119,7 @@ def refine(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeou
                 raise RefineError(msg, reason="invalid_reply")
         return picked
 
-    keywords = {"agent_id": scope.agent_id, "timeout_s": timeout_s}
+    keywords = {"agent_id": scope.agent_id, "timeout_s": timeout_s, "memo": {} if memo is None else memo}
     return Call("refiner", (question, passages), keywords, timeout_s, read, RefineError)
 
 

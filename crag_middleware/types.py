@@ -98,13 +98,34 @@ class EvaluatorKey:
     prompt: str = ""
 
 
+StripReason = Literal["chosen", "context", "limits", "whole"]
+"""Why a strip was kept: it bears on the question; a chosen one can't be understood without it; it takes something back from one that is kept; or its
+passage was kept whole, since nothing in it could be chosen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """One sentence-like unit of a passage: `passage.text[start:end] == text`."""
+    """One sentence-like unit of a passage: `passage.text[start:end] == text`. Two at the same place are equal, whatever was thought of them.
+
+    Attributes:
+        text: The unit, word for word.
+        start: Where it begins in the passage.
+        end: Where it ends.
+        worth: How much it bears on the question: higher is better, comparable within one turn only; None if the refiner does not say.
+        why: Why it was kept.
+        unit: Strips of a passage with the same number are kept or left out together; None for one that stands alone.
+    """
 
     text: str
     start: int
     end: int
+    worth: float | None = field(default=None, compare=False)
+    why: StripReason = field(default="chosen", compare=False)
+    unit: int | None = field(default=None, compare=False)
+
+
+Memo = dict[Any, Any]
+"""What the ports of one turn remember for each other, such as a text's vector; a new one each turn. Ports may use it from several threads at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class RefinerSuite(PortSuite):
         assert given == list(self.passages), f"the refiner changed its passages: {given!r}"
 
     def test_it_can_be_called_with_what_is_offered(self, refiner: AnyRefiner) -> None:
-        """`refine(question, passages, *, agent_id, timeout_s)`, or fewer keywords."""
+        """`refine(question, passages, *, agent_id, timeout_s, memo)`, or fewer keywords."""
         self._check_signature(refiner, self._call(self.question, self.passages))
 
     def _call(self, question: str, passages: Sequence[Passage]) -> Call[Any]:
