@@ -13,6 +13,7 @@ from functools import partial
 
 from texts import QUESTIONS, by_language
 
+from crag_middleware.stages.company import Page
 from crag_middleware.stages.refine import select
 from crag_middleware.stages.sentences import split
 
@@ -47,12 +48,23 @@ def main() -> None:
     longs = {
         "en": " ".join(texts["en"] * 63),
         "zh": "".join(texts["zh"] * 63),
+        "table": "| plan | price |\n|---|---|\n" + "| the plan of build 7 | 9,100.50 USD a month |\n" * 22_000,
+        "html table": "<table>" + "<tr><td class='a'>the plan of build 7</td><td>9,100.50</td></tr>\n" * 15_000,
+        "list": "Limits:\n" + "- the plan of build 7: 9,100 calls\n" * 28_000,
         "dots": "." * 10**6,
         "brackets": "[" * 10**6,
+        "angle brackets": "<" * 10**6,
+        "cells": "<td>" * 250_000,
+        "bars": "|" * 10**6,
         "quotes": "“a. " * 250_000,
     }
     for name, text in longs.items():
-        print(f"{name}, {len(text):,} characters: split {least_ms(partial(split, text), 3):.0f} ms")
+        page = Page.of(text)
+        some, worth = range(0, len(page.strips), 1 + len(page.strips) // 300), [0.0] * len(page.strips)
+        print(
+            f"{name}, {len(text):,} characters: split {least_ms(partial(split, text), 3):.0f} ms, "
+            f"what {len(some)} of {len(page.strips):,} strips need {least_ms(partial(page.complete, some, worth), 3):.0f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 
 from crag_middleware.adapters.cascade import CascadeEvaluator
 from crag_middleware.adapters.chat_model import ChatModelEvaluator, ChatModelRewriter
+from crag_middleware.adapters.chat_refiner import ChatModelRefiner
+from crag_middleware.adapters.compressors import CompressorRefiner, RefinerCompressor
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
+from crag_middleware.adapters.embedding_refiner import EmbeddingRefiner
 from crag_middleware.adapters.langchain_retriever import LangChainRetriever
 from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.milvus import MilvusRetriever
@@ -38,10 +41,13 @@ __all__ = [
     "Calibration",
     "CascadeEvaluator",
     "ChatModelEvaluator",
+    "ChatModelRefiner",
     "ChatModelRewriter",
+    "CompressorRefiner",
     "ConfigError",
     "E5Embeddings",
     "EmbeddingEvaluator",
+    "EmbeddingRefiner",
     "EvaluatorKey",
     "Exchange",
     "Grade",
@@ -54,6 +60,7 @@ __all__ = [
     "MilvusRetriever",
     "Passage",
     "RefineError",
+    "RefinerCompressor",
     "RerankerEvaluator",
     "RetrievalError",
     "RewriteError",

@@ -4,9 +4,11 @@ Exit codes: 0; 1 for input that can't be used, with one line on standard error; 
 """
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +16,9 @@ from typer.core import TyperGroup
 
 from crag_middleware.calibration import load_calibration
 from crag_middleware.errors import CRAGError
+
+if TYPE_CHECKING:  # at run time `evals` is imported by its commands only: it needs an extra
+    from crag_middleware.evals.runner import Progress
 
 WIDTH = 140
 """Columns where standard output is no terminal."""
@@ -38,11 +43,14 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-evals = typer.Typer(name="eval", help="Measure evaluators on labelled questions, and compare runs.", no_args_is_help=True)
+evals = typer.Typer(name="eval", help="Measure evaluators and refiners on labelled questions, and compare runs.", no_args_is_help=True)
 app.add_typer(evals)
 
 
 Data = Annotated[list[Path], typer.Argument(metavar="DATA...", help="JSONL files of questions with labelled passages.", show_default=False)]
+Evidence = Annotated[
+    list[Path], typer.Argument(metavar="DATA...", help="JSONL files of questions with gold sentences.", show_default=False)
+]
 EvaluatorName = Annotated[
     str,
     typer.Option(
@@ -53,14 +61,29 @@ EvaluatorName = Annotated[
         show_default=False,
     ),
 ]
+RefinerName = Annotated[
+    str,
+    typer.Option(
+        "--refiner",
+        "-r",
+        metavar="NAME",
+        help="words, embedding, e5, chat, or one's own as package.module:attribute.",
+        show_default=False,
+    ),
+]
 Model = Annotated[
-    str | None, typer.Option(metavar="PROVIDER:NAME", help="The chat model of chat, token and cascade.", show_default="as CRAG_MODEL says")
+    str | None,
+    typer.Option(
+        metavar="PROVIDER:NAME", help="The chat model of those that ask one: chat, token, cascade.", show_default="as CRAG_MODEL says"
+    ),
 ]
 BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="Where that model's server is.", show_default=False)]
 RerankerName = Annotated[
     str | None, typer.Option(metavar="NAME", help="The reranker of reranker as package.module:attribute.", show_default=False)
 ]
 Limit = Annotated[int | None, typer.Option(metavar="N", min=1, help="Questions of each data set and language at most.", show_default=False)]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="For rows.jsonl, report.json, report.html.", show_default="crag-eval/NAME")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR; what failed is tried again.")]
 Languages = Annotated[str, typer.Option(metavar="LIST", help="Only questions in these, such as en,zh.", show_default="all")]
 
 
@@ -90,35 +113,61 @@ def relevance(
     limit: Limit = None,
     languages: Languages = "",
     negatives_only: Annotated[bool, typer.Option("--negatives-only", help="Show only passages that are known not to answer.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For rows.jsonl, report.json, report.html.", show_default="crag-eval/NAME")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR; what failed is tried again.")] = False,
+    out: Out = None,
+    resume: Resume = False,
 ) -> None:
     """Measure how well an evaluator tells passages that answer a question from those that don't."""
     from crag_middleware.evals.evaluators import named_evaluator
     from crag_middleware.evals.session import measure
-    from crag_middleware.evals.show import progress, show_report
+    from crag_middleware.evals.show import show_report
 
-    sys.path.insert(0, "")  # so that modules in the current directory can be named, as `python -m` allows
-    folder = out or Path("crag-eval") / evaluator.replace(":", "-")
-    try:
-        with progress(_console(stderr=True)) as tell:
-            report = measure(
-                data,
-                named_evaluator(evaluator, model=model, base_url=base_url, reranker=reranker),
-                folder=folder,
-                calibration=load_calibration(calibration) if calibration else None,
-                languages=_names(languages),
-                limit=limit,
-                negatives_only=negatives_only,
-                resume=resume,
-                progress=tell,
-            )
-    except KeyboardInterrupt:
-        _console(stderr=True).print("crag: stopped; the same command with --resume goes on")
-        raise typer.Exit(1) from None
+    folder = _folder(out, evaluator)
+    with _told("graded") as tell:
+        report = measure(
+            data,
+            named_evaluator(evaluator, model=model, base_url=base_url, reranker=reranker),
+            folder=folder,
+            calibration=load_calibration(calibration) if calibration else None,
+            languages=_names(languages),
+            limit=limit,
+            negatives_only=negatives_only,
+            resume=resume,
+            progress=tell,
+        )
     show_report(report, _console())
+    _console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+
+
+@evals.command()
+def refinement(
+    data: Evidence,
+    refiner: RefinerName,
+    model: Model = None,
+    base_url: BaseUrl = None,
+    limit: Limit = None,
+    languages: Languages = "",
+    baselines: Annotated[bool, typer.Option(help="Measure the baselines on the same questions.")] = True,
+    out: Out = None,
+    resume: Resume = False,
+) -> None:
+    """Measure how many of the sentences that bear on the answer a refiner finds, against how much of the text it keeps."""
+    from crag_middleware.evals.evaluators import named_refiner
+    from crag_middleware.evals.refinement import measure_refinement
+    from crag_middleware.evals.refinement.show import show_refinement
+
+    folder = _folder(out, refiner)
+    with _told("refined") as tell:
+        report = measure_refinement(
+            data,
+            named_refiner(refiner, model=model, base_url=base_url),
+            folder=folder,
+            baselines=baselines,
+            languages=_names(languages),
+            limit=limit,
+            resume=resume,
+            progress=tell,
+        )
+    show_refinement(report, _console())
     _console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
 
 
@@ -161,27 +210,21 @@ def calibrate(
     from crag_middleware.evals.calibrate import calibrate as fit
     from crag_middleware.evals.calibrate import summary
     from crag_middleware.evals.evaluators import named_evaluator
-    from crag_middleware.evals.show import progress
 
-    sys.path.insert(0, "")  # so that modules in the current directory can be named, as `python -m` allows
-    try:
-        with progress(_console(stderr=True)) as tell:
-            fitted = fit(
-                data,
-                named_evaluator(evaluator, model=model, base_url=base_url, reranker=reranker),
-                out=out,
-                judge=named_evaluator("chat", model=judge) if judge else None,
-                aims=Aims(aim_missed, aim_false),
-                collection=collection,
-                tenant=tenant,
-                languages=_names(languages),
-                limit=limit,
-                resume=resume,
-                progress=tell,
-            )
-    except KeyboardInterrupt:
-        _console(stderr=True).print("crag: stopped; the same command with --resume goes on")
-        raise typer.Exit(1) from None
+    with _told("graded") as tell:
+        fitted = fit(
+            data,
+            named_evaluator(evaluator, model=model, base_url=base_url, reranker=reranker),
+            out=out,
+            judge=named_evaluator("chat", model=judge) if judge else None,
+            aims=Aims(aim_missed, aim_false),
+            collection=collection,
+            tenant=tenant,
+            languages=_names(languages),
+            limit=limit,
+            resume=resume,
+            progress=tell,
+        )
     for line in summary(fitted):
         _console().print(line, soft_wrap=True)
     _console().print(f"written to {out}", soft_wrap=True)
@@ -190,6 +233,24 @@ def calibrate(
 def main() -> None:
     """The program `crag`."""
     app()
+
+
+@contextmanager
+def _told(done: str) -> Iterator["Callable[[Progress], None]"]:
+    """Where modules of the current directory can be named, as `python -m` allows, and a stopped run ends in one line: a function to be told of progress."""
+    from crag_middleware.evals.show import progress
+
+    sys.path.insert(0, "")
+    try:
+        with progress(_console(stderr=True), done) as tell:
+            yield tell
+    except KeyboardInterrupt:
+        _console(stderr=True).print("crag: stopped; the same command with --resume goes on")
+        raise typer.Exit(1) from None
+
+
+def _folder(out: Path | None, name: str) -> Path:
+    return out or Path("crag-eval") / name.replace(":", "-")
 
 
 def _names(listed: str) -> list[str]:

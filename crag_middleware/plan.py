@@ -5,7 +5,7 @@ Here stands what happens when a step fails: the turn goes on with what is left, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from crag_middleware.calibration import Scale
@@ -116,16 +116,19 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
     yield Stage("assembling")
     failed: Status = "no_evidence" if verdict else "retrieval_failed"
     spoken = language(question.text) if settings.language == "auto" else settings.language
+    everything = (*kept_known, *kept_web)
     block = assemble(
-        (*kept_known, *kept_web),
+        everything,
         status=failed,
         language=spoken,
         first=first_number,
         budget=settings.max_context_tokens,
         count_tokens=policy.count_tokens,
+        order=settings.order,
         tail=LEAD_IN[spoken] if settings.position == "human" else "",
     )
-    if sum(len(s.strips) for s in block.sources) < sum(len(k.strips) for k in (*kept_known, *kept_web)):
+    cut = sum(len(k.strips) for k in everything) - sum(len(s.strips) for s in block.sources)
+    if cut or not block.text:
         run.notes.append("cut_to_budget")
     timings = yield Timings()
     return Evidence(
@@ -138,6 +141,7 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         calibration=calibration.described if calibration else None,
         graded=(*known, *web),
         sources=block.sources,
+        cut_strips=cut,
         block=block.text,
         tokens=block.tokens,
         queries=tuple(run.queries),
@@ -281,5 +285,9 @@ def _keep(graded: tuple[Graded, ...], picked: tuple[tuple[Strip, ...], ...] | CR
     if isinstance(picked, CRAGError):
         run.trouble("refine", picked)
         picked = ((),) * len(graded)
-    whole = (strips or split(g.passage.text) for g, strips in zip(graded, picked, strict=True))
-    return tuple(Kept(g, strips) for g, strips in zip(graded, whole, strict=True) if strips)
+    kept = (strips or _whole(g.passage) for g, strips in zip(graded, picked, strict=True))
+    return tuple(Kept(g, strips) for g, strips in zip(graded, kept, strict=True) if strips)
+
+
+def _whole(passage: Passage) -> tuple[Strip, ...]:
+    return tuple(replace(strip, why="whole") for strip in split(passage.text))

@@ -37,6 +37,7 @@ def record(
         "web_queries": list(evidence.web_queries),
         "passages": [_passage(g, numbers.get((g.passage.origin, g.passage.id)), detail) for g in evidence.graded],
         "sources": [_source(s) for s in evidence.sources],
+        "cut_strips": evidence.cut_strips,
         "degraded": [{"step": t.step, "reason": t.reason} for t in evidence.troubles],
         "notes": list(evidence.notes),
         "alarms": [dict(alarm) for alarm in alarms],
@@ -67,13 +68,18 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
 
 
 def _source(source: Source) -> dict[str, Any]:
-    strips = [{"start": s.start, "end": s.end, "text": s.text} for s in source.strips]
+    strips = [{"start": s.start, "end": s.end, "text": s.text, "why": s.why, "worth": _rounded(s.worth)} for s in source.strips]
     return {"number": source.number, **_identity(source.graded.passage), "label": source.graded.grade.label, "strips": strips}
 
 
 def _number(value: float | None) -> float | None:
     """The number as plain JSON has it: stores and models like to give numpy's."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _rounded(value: float | None) -> float | None:
+    number = _number(value)
+    return None if number is None else round(number, 4)
 
 
 def _identity(passage: Passage) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def explain(receipt: Mapping[str, Any]) -> str:
         *[("dropped", _dropped(p)) for p in receipt["passages"] if p["number"] is None],
         *[("to the web", f'"{q}"') for q in receipt["web_queries"]],
         *[("without", f"{d['step']} failed: {d['reason']}") for d in receipt["degraded"]],
-        *[("note", _NOTES.get(n, n)) for n in dict.fromkeys(receipt["notes"])],
+        *[("note", _note(n, receipt)) for n in dict.fromkeys(receipt["notes"])],
         *[("alarm", _ALARMS[a["alarm"]].format(**a)) for a in receipt.get("alarms", ())],
         ("injected", f"{receipt['tokens']} tokens"),
         ("time", _times(receipt["timings_ms"])),
@@ -133,8 +139,27 @@ def _grounds(sources: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _kept(source: Mapping[str, Any]) -> str:
-    count = len(source["strips"])
-    return f"[{source['number']}] {_named(source)}: {source['label']}, {count} sentence{'s' if count != 1 else ''}"
+    return f"[{source['number']}] {_named(source)}: {source['label']}, {_amount([s.get('why', 'chosen') for s in source['strips']])}"
+
+
+def _amount(reasons: Sequence[str]) -> str:
+    """How many strips were chosen, and how many came along."""
+    if "whole" in reasons:
+        return f"{_sentences(len(reasons))}, kept whole"
+    chosen = reasons.count("chosen")
+    along = len(reasons) - chosen
+    if not chosen or not along:
+        return _sentences(len(reasons))
+    return f"{_sentences(chosen)} and {along} that belong{'s' if along == 1 else ''} to {'it' if chosen == 1 else 'them'}"
+
+
+def _sentences(count: int) -> str:
+    return f"{count} sentence{'' if count == 1 else 's'}"
+
+
+def _note(code: str, receipt: Mapping[str, Any]) -> str:
+    cut = receipt.get("cut_strips")
+    return _NOTES.get(code, code) + (f": {_sentences(cut)} left out" if code == "cut_to_budget" and cut else "")
 
 
 def _dropped(passage: Mapping[str, Any]) -> str:

@@ -14,6 +14,9 @@ DEFAULT_MODEL = "deepseek:deepseek-flash"
 CHAT_THRESHOLDS = Thresholds(lower=0.5, upper=0.9)
 """For probabilities that a chat model states in words: relevant above 0.9, incorrect below 0.5."""
 
+MAX_STRIPS = 8
+"""How many strips a refiner picks of one passage at most, if nobody says otherwise."""
+
 EMBEDDING_THRESHOLDS = Thresholds(lower=0.2, upper=0.5)
 """For `EmbeddingEvaluator` on embeddings without a calibration of their own: about where the calibrations of ours cut, before their maps."""
 
@@ -46,8 +49,9 @@ class CRAGSettings(BaseModel):
         web_options: Passed to the web search as it is.
         web_on_evaluator_failure: Whether the web is searched when nothing could be graded.
         web_on_retrieval_failure: Whether the web is searched when the knowledge could not be searched.
-        max_strips: Strips kept of one passage by the built-in refiner.
+        max_strips: Strips that the built-in refiner picks of one passage at most; what must come along with them is not counted.
         max_context_tokens: Hard limit for the injected block, rules included, by the middleware's token counter.
+        order: Best source first, or from both `ends` inwards with the worst in the middle. Citation numbers follow the rank either way.
         position: Where the block goes: into a copy of the turn's human message, or after the system prompt.
         language: Language of rules and notes; `auto` follows the question.
         receipt_detail: `injected` keeps all passage text that was not injected out of the receipt; `full` adds it and the evaluator's reasons.
@@ -78,8 +82,9 @@ class CRAGSettings(BaseModel):
     web_options: Mapping[str, Any] = Field(default_factory=dict)
     web_on_evaluator_failure: bool = False
     web_on_retrieval_failure: bool = False
-    max_strips: int = Field(default=3, ge=1, le=50)
+    max_strips: int = Field(default=MAX_STRIPS, ge=1, le=50)
     max_context_tokens: int = Field(default=2000, ge=256, le=200_000)
+    order: Literal["rank", "ends"] = "rank"
     position: Literal["human", "system"] = "human"
     language: Literal["auto", "en", "zh"] = "auto"
     receipt_detail: Literal["injected", "full"] = "injected"

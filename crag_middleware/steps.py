@@ -115,7 +115,7 @@ def refine(
         for passage, strips in zip(passages, picked, strict=True):
             ends = (0, *(s.end for s in strips))
             if not all(_stands(s, passage.text, end) for s, end in zip(strips, ends, strict=False)):
-                msg = "the refiner returned a strip that is empty, overlaps another, or is not in its passage"
+                msg = "the refiner returned a strip that is empty, overlaps another, or is not in its passage, or whose `worth` or `unit` is no number"
                 raise RefineError(msg, reason="invalid_reply")
         return picked
 
@@ -124,7 +124,9 @@ def refine(
 
 
 def _stands(strip: Strip, text: str, begin: int) -> bool:
-    """Whether a strip is not empty, begins at `begin` or later, and is in the text."""
+    """Whether a strip is not empty, begins at `begin` or later, is in the text, and has numbers where numbers belong."""
+    if not isinstance(strip.worth, Real | None) or not isinstance(strip.unit, int | None):
+        return False
     return begin <= strip.start < strip.end <= len(text) and text[strip.start : strip.end] == strip.text
 
 

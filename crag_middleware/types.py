@@ -202,6 +202,7 @@ class Evidence:
         calibration: Which calibration the grades went through, in a few words; None if none.
         graded: Every passage seen, knowledge before web, best first.
         sources: What was injected, by number.
+        cut_strips: How many strips were kept and did not fit into the token budget.
         block: The text to inject; empty for a skipped turn.
         tokens: Size of the block by the token counter.
         queries: What the knowledge was asked, in order.
@@ -221,6 +222,7 @@ class Evidence:
     calibration: str | None = None
     graded: tuple[Graded, ...] = ()
     sources: tuple[Source, ...] = ()
+    cut_strips: int = 0
     block: str = ""
     tokens: int = 0
     queries: tuple[str, ...] = ()

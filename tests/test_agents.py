@@ -135,6 +135,22 @@ def test_the_model_gets_one_system_message_first_and_calls_stay_next_to_their_re
 
 
 @both
+def test_with_the_two_ends_order_every_number_means_the_source_it_means_by_rank(how):
+    """C109"""
+    pages = [passage(f"The exporter listens on port {n}.", str(n)) for n in range(9101, 9106)]
+    seen, meant = {}, {}
+
+    for order in ("rank", "ends"):
+        agent, model = agent_with(crag(pages, settings=CRAGSettings(order=order)))
+        receipt = ask(agent, QUESTION, how)["crag"]
+        seen[order] = re.findall(r"^\[(\d)\] knowledge.*\nThe exporter listens on port (\d+)", model.requests[-1][-1].text, re.MULTILINE)
+        meant[order] = [(str(source["number"]), source["id"]) for source in receipt["sources"]]
+
+    assert seen["rank"] == meant["rank"] == meant["ends"]
+    assert seen["ends"] == [meant["rank"][i] for i in (0, 2, 4, 3, 1)]
+
+
+@both
 def test_without_a_system_prompt_the_system_position_makes_one(how):
     """C006"""
     agent, model = agent_with(crag([PORT], settings=CRAGSettings(position="system")))

@@ -36,6 +36,16 @@ def cut(text: str) -> list[str]:
         ),
         pytest.param(["Wait... what?", "OK… fine.", "Well...", "Then go."], id="ellipses"),
         pytest.param(["Really?!", "Yes!!", "It is so.[1][2]", "Next."], id="runs of marks and footnotes"),
+        pytest.param(["J. R. R. Tolkien met C. S. Lewis.", "They talked."], id="initials in a row"),
+        pytest.param(["See Roe v. Wade, c. 1973, s. 5 and n. 3.", "It was overturned."], id="short abbreviations"),
+        pytest.param(
+            ["Go to https://a.test/b.c?d=1.2&e=f.", "Mail ana@acme.test.", "Take vitamin C.", "Now add 5 g.", "Stir."], id="last letters"
+        ),
+        pytest.param(
+            ["iPhone sales fell.", "iPad sales rose.", "v2.1 has no maps.", "v2.2 does."], id="small letters that begin a sentence"
+        ),
+        pytest.param(["It <b>is so.</b>", "<i>Not there.</i>", "Next."], id="tags inside a paragraph"),
+        pytest.param(["Great!", "Thanks! 😀"], id="signs after the last stop"),
         pytest.param(["Read [Note. this](http://a.test/b.c) first.", "More."], id="markdown link"),
     ],
 )
@@ -51,6 +61,11 @@ def test_english_sentences_are_cut_only_between_them(sentences):
         pytest.param(["他说“好！”，然后走了。", "真的吗？！", "是的。"], id="a quote inside a sentence"),
         pytest.param(["等等……然后他走了。", "价格是3.5元，版本v2.1不变。"], id="ellipsis and decimals"),
         pytest.param(['他说："走吧。"', '然后说："好。"', "完。"], id="straight quotes"),
+        pytest.param(["《你好，李焕英！》是一部电影。", "它很卖座。", "他看了《去哪儿？》。"], id="stops inside titles"),
+        pytest.param(
+            ["本条适用于U.S.A.的客户。", "他来自St. Louis，现居北京。", "用Node.js写成。", "v2.1不支持。", "v2.2支持。"], id="Latin names"
+        ),
+        pytest.param(["<b>不可退。</b>", "可换。</b>"], id="tags"),
         pytest.param(["重要。", "**注意：不可退。**", "完。"], id="bold"),
         pytest.param(["步骤:1.安装 2.启动", "\n3.完成"], id="inline numbering"),
     ],
@@ -107,6 +122,41 @@ def test_headings_tables_and_code_are_strips_of_their_own():
         ("code", CODE),
         ("prose", "Done."),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "strips"),
+    [
+        ("Title\n=====\nIt is so.", ["heading: Title\n=====", "prose: It is so."]),
+        ("不适用范围\n---\n定制。", ["heading: 不适用范围\n---", "prose: 定制。"]),
+        ("It is so.\n---\nNot.", ["prose: It is so.", "rule: ---", "prose: Not."]),
+        ("It is so\n\n---\nNot.", ["prose: It is so", "rule: ---", "prose: Not."]),
+        ("a|b\n---|---\n1|2\n\nx|y", ["row: a|b", "row: ---|---", "row: 1|2", "prose: x|y"]),
+        ("a | b\n--- | :-:\n1 | 2", ["row: a | b", "row: --- | :-:", "row: 1 | 2"]),
+        ("第三章 退款\n第3条 不退", ["heading: 第三章 退款", "item: 第3条 不退"]),
+    ],
+)
+def test_underlined_headings_and_tables_without_outer_bars_are_seen(text, strips):
+    assert [f"{piece.kind}: {text[piece.start : piece.end]}" for piece in pieces(text)] == strips
+
+
+@pytest.mark.parametrize(
+    ("text", "strips"),
+    [
+        ("<h2>Refunds</h2><p>It is so. And so.</p>Then", ["heading: <h2>Refunds</h2>", "prose: <p>It is so.", "prose: And so.</p>", "prose: Then"]),
+        ("<div>\n<p>The gateway accepts\nfive calls</p>\n</div>\nand", ["prose: <div>\n<p>The gateway accepts\nfive calls</p>\n</div>", "prose: and"]),
+        ("<P CLASS='a'>A.<br/>B<br>C</P>", ["prose: <P CLASS='a'>A.<br/>", "prose: B<br>", "prose: C</P>"]),
+        ("<ul>\n<li>a. B.</li>\n<li>c</li>\n</ul>", ["item: <ul>\n<li>a. B.</li>", "item: <li>c</li>\n</ul>"]),
+        ("<pre>a. B\n\n<p>c</p></pre><p>d</p>", ["code: <pre>a. B\n\n<p>c</p></pre>", "prose: <p>d</p>"]),
+        ("<details><summary>More</summary>\n\n## H\n- a\n</details>", ["heading: <details><summary>More</summary>", "heading: ## H", "item: - a\n</details>"]),
+        ("```html\n<p>a. B</p>\n```\n<p>c</p>", ["code: ```html\n<p>a. B</p>\n```", "prose: <p>c</p>"]),
+        ("5</td></tr><tr><td>6", ["row: 5</td></tr>", "row: <tr><td>6"]),
+        ("Use the `<table>` or \"</table>\" tag in a <p> of yours.", ["prose: Use the `<table>` or \"</table>\" tag in a <p> of yours."]),
+        ("If a < b and c > d, stop. Go.", ["prose: If a < b and c > d, stop.", "prose: Go."]),
+    ],
+)  # fmt: skip
+def test_tags_are_borders_and_stay_with_what_they_hold(text, strips):
+    assert [f"{piece.kind}: {text[piece.start : piece.end]}" for piece in pieces(text)] == strips
 
 
 def test_longer_fence_holds_a_shorter_one():
@@ -240,13 +290,50 @@ def test_generated_mixed_sentences_are_never_cut(pairs):
         "\n",
         "~",
         "1,000",
+        *("<", "<td>", "<tr>", "<tr>a", "<tr\n", "<p ", "<p>a.</p>", "</p>", "</tr>a", "<pre>", "<ul><li>a", "a<br>", "</", "a。</b>"),
+        *(
+            "a | b\n",
+            "a|b\n",
+            "|",
+            "a|",
+            "--- | ---\n",
+            "---\n",
+            "Title\n===\n",
+            "# a\n",
+            "a:\n",
+            "x,\n",
+            "`",
+            "```a`\n",
+            "~~~\n",
+            "《a！》",
+            "?!",
+        ),
     ],
 )
 def test_no_input_takes_more_than_linear_time(unit):
-    """300,000 characters of anything take well under a second; anything quadratic takes minutes."""
-    text = "x" + unit * (300_000 // len(unit)) + "x"
+    """100,000 characters of anything take well under a second; anything quadratic takes minutes."""
+    text = "x" + unit * (100_000 // len(unit)) + "x"
 
     started = time.perf_counter()
     split(text)
 
     assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "The exporter of build 7 listens on port 9100 unless Dr. Lee says otherwise, e.g. in v2.1. ",
+        "第7版导出器默认监听9100端口，除非启动参数另有规定；运行它不需要权限。",
+        "| The exporter of build 7 | 9100 | unless Dr. Lee says otherwise |\n",
+        "<tr><td class='a'>The exporter of build 7</td><td>9100</td></tr>\n",
+        "- The exporter of build 7 listens on port 9100\n",
+    ],
+)
+def test_a_million_characters_take_less_than_a_second(unit):
+    text = unit * (1_000_000 // len(unit))
+
+    started = time.process_time()
+    split(text)
+
+    assert time.process_time() - started < 1

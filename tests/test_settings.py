@@ -20,6 +20,7 @@ def test_an_unknown_setting_is_refused_and_the_known_ones_are_named():
         ({"upper": 1.2}, r"`upper`.*less than or equal to 1, got 1.2"),
         ({"lower": float("nan")}, "`lower`"),
         ({"max_rewrites": 4}, "`max_rewrites`.*got 4"),
+        ({"order": "best"}, "`order`.*'rank' or 'ends', got 'best'"),
         ({"position": "middle"}, "`position`.*got 'middle'"),
         ({"verdict_rule": "vote"}, "`verdict_rule`.*'paper' or 'set', got 'vote'"),
         ({"filter": "a == 1"}, "`filter`.*got str$"),

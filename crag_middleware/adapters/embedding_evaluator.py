@@ -1,18 +1,15 @@
 """Grading without a chat model: embeddings measure nearness in meaning, `stages/relevance.py` makes a probability of it."""
 
-import math
 import threading
-from collections.abc import Callable, Collection, Sequence
-from operator import mul
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from langchain_core.embeddings import Embeddings
-from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.adapters.inner_model import model_name
+from crag_middleware.adapters.vectors import Vector, Vectors
 from crag_middleware.calibration import Calibration, shipped
-from crag_middleware.errors import ConfigError, GradingError
+from crag_middleware.errors import GradingError
 from crag_middleware.settings import EMBEDDING_THRESHOLDS
 from crag_middleware.stages.decide import label
 from crag_middleware.stages.prompting import clip
@@ -20,8 +17,6 @@ from crag_middleware.stages.relevance import VERSION, Features, Read, features, 
 from crag_middleware.stages.sentences import split
 from crag_middleware.stages.words import language
 from crag_middleware.types import EvaluatorKey, Grade, Language, Passage, Thresholds
-
-Vector = Sequence[float]
 
 PROBES: dict[Language, tuple[tuple[str, str], ...]] = {
     "en": (
@@ -79,10 +74,7 @@ class EmbeddingEvaluator:
     """
 
     def __init__(self, embeddings: Embeddings) -> None:
-        if not callable(getattr(embeddings, "embed_query", None)) or not callable(getattr(embeddings, "embed_documents", None)):
-            msg = f"`embeddings` must be LangChain embeddings with `embed_query` and `embed_documents`, got {type(embeddings).__name__}"
-            raise ConfigError(msg)
-        self._embeddings = embeddings
+        self._vectors = Vectors(embeddings, GradingError)
         self._model = model_name(embeddings) or type(embeddings).__name__
         self._answers: dict[Language, tuple[Vector, ...]] = {}
         self._widths: dict[tuple[Language, Language], float] = {}
@@ -123,13 +115,13 @@ class EmbeddingEvaluator:
             return []
         windows = [_windows(parts) for _, parts in parted]
         texts = [f"{p.title}. {window}" if p.title else window for (p, _), some in zip(parted, windows, strict=True) for window, _ in some]
-        asked, vectors = self._query(question), iter(self._documents(texts))
+        asked, vectors = self._vectors.query(question), iter(self._vectors.documents(texts))
         written = [language(passage.text) for passage, _ in parted]
         scales = {used: self._scale(asked, language(question), used) for used in set(written)}
         reads = []
         for (passage, parts), some, used in zip(parted, windows, written, strict=True):
             zero, width = scales[used]
-            near = tuple(n for _, count in some for n in count * ((_dot(asked, next(vectors)) - zero) / width,))
+            near = tuple(n for _, count in some for n in count * ((self._vectors.similarity(asked, next(vectors)) - zero) / width,))
             reads.append(Read("\n".join((passage.title, *(str(passage.metadata.get(key) or "") for key in HEAD))), parts, near))
         return list(zip((passage for passage, _ in parted), features(question, reads, same_counts=same_counts), strict=True))
 
@@ -137,37 +129,15 @@ class EmbeddingEvaluator:
         """The similarity at 0 of our scale for this question, and how much of it makes 1."""
         with self._lock:
             if written_in not in self._answers:
-                self._answers[written_in] = self._documents([answer for _, answer in PROBES[written_in]])
+                self._answers[written_in] = self._vectors.documents([answer for _, answer in PROBES[written_in]])
             answers = self._answers[written_in]
             if (asked_in, written_in) not in self._widths:
-                questions = [self._query(question) for question, _ in PROBES[asked_in]]
-                matched = fmean(_dot(q, a) for q, a in zip(questions, answers, strict=True))
-                others = fmean(_dot(q, a) for i, q in enumerate(questions) for j, a in enumerate(answers) if i != j)
+                questions = [self._vectors.query(question) for question, _ in PROBES[asked_in]]
+                matched = fmean(self._vectors.similarity(q, a) for q, a in zip(questions, answers, strict=True))
+                others = fmean(self._vectors.similarity(q, a) for i, q in enumerate(questions) for j, a in enumerate(answers) if i != j)
                 self._widths[asked_in, written_in] = max(matched - others, MIN_SCALE)
             width = self._widths[asked_in, written_in]
-        return fmean(_dot(asked, answer) for answer in answers), width
-
-    def _query(self, text: str) -> Vector:
-        return _unit(_embedded(lambda: self._embeddings.embed_query(text)))
-
-    def _documents(self, texts: list[str]) -> tuple[Vector, ...]:
-        vectors = _embedded(lambda: self._embeddings.embed_documents(texts)) if texts else []
-        if not isinstance(vectors, Collection) or len(vectors) != len(texts):
-            got = len(vectors) if isinstance(vectors, Collection) else type(vectors).__name__
-            msg = f"the embeddings must return a list with one vector for each of {len(texts)} texts, got {got}"
-            raise GradingError(msg, reason="invalid_reply")
-        return tuple(map(_unit, vectors))
-
-
-def _embedded(call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except GraphBubbleUp:
-        raise
-    except Exception as error:  # noqa: BLE001 - raised on as ours
-        msg = f"the embeddings failed: {type(error).__name__}"
-        # Not `from error`: models quote passages in theirs, and causes are printed with every traceback.
-        raise GradingError(msg) from None
+        return fmean(self._vectors.similarity(asked, answer) for answer in answers), width
 
 
 def _windows(parts: Sequence[str]) -> list[tuple[str, int]]:
@@ -190,22 +160,3 @@ def _graded(passage: Passage, found: Features, model: str) -> Grade:
 
 def _empty(passage: Passage) -> Grade:
     return Grade(passage_id=passage.id, probability=0.0, label="incorrect", reason="empty")
-
-
-def _unit(vector: Any) -> Vector:
-    """What the embeddings gave for one text, at length 1."""
-    try:
-        size, length = len(vector), math.hypot(*vector)
-    except (TypeError, ValueError, OverflowError):
-        size, length = 0, math.nan
-    if not size or not math.isfinite(length):
-        msg = f"the embeddings must return a list of finite numbers for each text, got {type(vector).__name__} that is none"
-        raise GradingError(msg, reason="invalid_reply")
-    return [x / length for x in vector] if length else list(vector)
-
-
-def _dot(a: Vector, b: Vector) -> float:
-    if len(a) != len(b):
-        msg = f"the embeddings must return vectors of one size, got {len(a)} and {len(b)} numbers"
-        raise GradingError(msg, reason="invalid_reply")
-    return float(sum(map(mul, a, b)))

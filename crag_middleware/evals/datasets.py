@@ -4,15 +4,16 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from crag_middleware.errors import ConfigError
-from crag_middleware.evals.schemas import KNOWN, Contexts, Labelled, PointedEvidence, recognise
+from crag_middleware.evals.schemas import KNOWN, Contexts, Labelled, Line, PointedEvidence, recognise
 from crag_middleware.stages.words import language
 from crag_middleware.types import Passage
 
@@ -22,6 +23,35 @@ CONTEXTS = "cmrc_contexts.jsonl"
 _SAID = {"relevant": True, "incorrect": False, True: True, False: False}
 _HALVES = re.compile(r" (un)?answerable$")
 """Of one data set, kept in two files: neither half alone says how well its questions are told apart."""
+
+
+class Asked(Protocol):
+    """What every question of a run has, whatever is measured with it."""
+
+    @property
+    def id(self) -> str:
+        """Unique among the questions of a run."""
+        ...
+
+    @property
+    def lang(self) -> str:
+        """The data set's name for the language."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """The data set's name."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hex digits that change with all that the run depends on."""
+        ...
+
+
+Q = TypeVar("Q", bound=Asked)
+S = TypeVar("S", bound=BaseModel)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +81,7 @@ class Item:
     @property
     def digest(self) -> str:
         """Sixteen hex digits that change with the question, a passage or a label."""
-        held = (self.question, [(p.id, p.title, p.text) for p in self.passages], self.labels, self.answerable)
-        return hashlib.sha256(json.dumps(held, ensure_ascii=False).encode()).hexdigest()[:16]
+        return digest((self.question, [(p.id, p.title, p.text) for p in self.passages], self.labels, self.answerable))
 
 
 def load(paths: Sequence[str | Path]) -> tuple[Item, ...]:
@@ -61,9 +90,18 @@ def load(paths: Sequence[str | Path]) -> tuple[Item, ...]:
     Raises:
         ConfigError: A file can't be read, a line fits no schema, a question's id occurs twice, or there is no question at all.
     """
-    items: dict[str, Item] = {}
+    return collect(paths, _items)
+
+
+def collect(paths: Sequence[str | Path], read: Callable[[Path], Iterable[tuple[str, Q]]]) -> tuple[Q, ...]:
+    """The questions that `read` finds in files, each with the line it stands on.
+
+    Raises:
+        ConfigError: A question's id occurs twice, or there is no question at all.
+    """
+    items: dict[str, Q] = {}
     for path in map(Path, paths):
-        for where, item in _items(path):
+        for where, item in read(path):
             if item.id in items:
                 msg = f"{where}: the question id {item.id!r} occurs twice; ids must be unique in all files of a run"
                 raise ConfigError(msg, reason="bad_data")
@@ -74,7 +112,12 @@ def load(paths: Sequence[str | Path]) -> tuple[Item, ...]:
     return tuple(items.values())
 
 
-def select(items: Sequence[Item], *, languages: Sequence[str] = (), limit: int | None = None) -> tuple[Item, ...]:
+def digest(held: Any) -> str:
+    """Sixteen hex digits that change with a value, JSON-like."""
+    return hashlib.sha256(json.dumps(held, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+def select(items: Sequence[Q], *, languages: Sequence[str] = (), limit: int | None = None) -> tuple[Q, ...]:
     """The questions in some languages, at most `limit` of each data set and language, in order.
 
     Which ones is decided by a hash of their ids: the choice doesn't follow the file's order, stays the same, and a higher limit keeps it.
@@ -113,11 +156,18 @@ def _without_relevant(item: Item) -> Item:
     return replace(item, passages=tuple(item.passages[i] for i in kept), labels=tuple(item.labels[i] for i in kept), answerable=False)
 
 
-def _items(path: Path) -> Iterator[tuple[str, Item]]:
-    """Each question with the line it stands on."""
-    contexts: Contexts | None = None
-    for number, value in _lines(path):
-        where = f"{path}, line {number}"
+def parsed(path: Path, recognise: Callable[[Any], type[S] | None], known: str) -> Iterator[tuple[int, S]]:
+    """The lines of a file as values of their schemas, with their numbers, counted from 1.
+
+    Args:
+        path: The file, of JSON lines.
+        recognise: Tells the schema; None for none.
+        known: What it knows, for people.
+
+    Raises:
+        ConfigError: The file can't be read, or a line fits no schema.
+    """
+    for number, value in lines(path):
         schema = recognise(value)
         if schema is None:
             got = (
@@ -125,15 +175,58 @@ def _items(path: Path) -> Iterator[tuple[str, Item]]:
                 if isinstance(value, dict)
                 else f"a {type(value).__name__}"
             )
-            msg = f"{where}: no known kind of question, got {got}; known are {KNOWN}"
+            msg = f"{path}, line {number}: no known kind of question, got {got}; known are {known}"
             raise ConfigError(msg, reason="bad_data")
-        if contexts is None and schema is PointedEvidence:
-            contexts = _contexts(path.parent / CONTEXTS)
+        with said_of(f"{path}, line {number}"):
+            line = schema.model_validate(value)
+        yield number, line
+
+
+@contextmanager
+def said_of(where: str) -> Iterator[None]:
+    """Turns what is wrong with a line into our error, without what the line says."""
+    try:
+        yield
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False)[:3]
+        said = (p["msg"].removeprefix("Value error, ") for p in problems)
+        wrong = (f"`{'.'.join(map(str, p['loc']))}`: {text}" if p["loc"] else text for p, text in zip(problems, said, strict=True))
+        msg = f"{where}: {'; '.join(wrong)}"
+        raise ConfigError(msg, reason="bad_data") from None
+
+
+def beside(path: Path, read: Callable[[Any], tuple[str, T] | None], needed: str) -> dict[str, T]:
+    """What lies in a file beside the data, by name.
+
+    Args:
+        path: The file, of JSON lines.
+        read: A line's name and value; None if it is not in order.
+        needed: What an object must have, for people.
+
+    Raises:
+        ConfigError: The file can't be read, or a line is not in order.
+    """
+    found = {}
+    for number, value in lines(path):
+        entry = read(value)
+        if entry is None:
+            msg = f"{path}, line {number}: an object with {needed} is needed"
+            raise ConfigError(msg, reason="bad_data")
+        found[entry[0]] = entry[1]
+    return found
+
+
+def _items(path: Path) -> Iterator[tuple[str, Item]]:
+    """Each question with the line it stands on."""
+    contexts: Contexts | None = None
+    read: Iterator[tuple[int, Line]] = parsed(path, recognise, KNOWN)
+    for number, line in read:
+        where = f"{path}, line {number}"
+        if contexts is None and isinstance(line, PointedEvidence):
+            contexts = beside(path.parent / CONTEXTS, _context, "the texts `ctx` and `context`")
         try:
-            found = list(schema.model_validate(value).questions(contexts or {}))
-        except ValidationError as error:
-            msg = f"{where}: {_wrong(error)}"
-            raise ConfigError(msg, reason="bad_data") from None
+            with said_of(where):
+                found = list(line.questions(contexts or {}))
         except KeyError:
             msg = f"{where}: its `ctx` is not in {path.parent / CONTEXTS}"
             raise ConfigError(msg, reason="bad_data") from None
@@ -161,35 +254,26 @@ def _item(labelled: Labelled, *, name: str, source: str) -> Item:
     )
 
 
-def _wrong(error: ValidationError) -> str:
-    """What is wrong with a line, without what it says."""
-    problems = error.errors(include_input=False, include_url=False)[:3]
-    said = (p["msg"].removeprefix("Value error, ") for p in problems)
-    return "; ".join(f"`{'.'.join(map(str, p['loc']))}`: {text}" if p["loc"] else text for p, text in zip(problems, said, strict=True))
+def _context(value: Any) -> tuple[str, str] | None:
+    match value:
+        case {"ctx": str(name), "context": str(text)}:
+            return name, text
+    return None
 
 
-def _contexts(path: Path) -> Contexts:
-    """The passages that lie beside a data set, by their names."""
-    found = {}
-    for number, value in _lines(path):
-        match value:
-            case {"ctx": str(name), "context": str(text)}:
-                found[name] = text
-            case _:
-                msg = f"{path}, line {number}: an object with the texts `ctx` and `context` is needed"
-                raise ConfigError(msg, reason="bad_data")
-    return found
+def lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The JSON values of a file with the lines they stand on, counted from 1; blank lines are skipped.
 
-
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """The JSON values of a file with the lines they stand on, counted from 1; blank lines are skipped."""
+    Raises:
+        ConfigError: The file can't be read, or a line is no JSON.
+    """
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        held = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         msg = f"the data {str(path)!r} can't be read: {why}"
         raise ConfigError(msg, reason="bad_data") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(held, 1):
         if line.strip():
             try:
                 yield number, json.loads(line)

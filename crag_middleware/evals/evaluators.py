@@ -1,23 +1,28 @@
-"""Evaluators by name, for the command line."""
+"""Evaluators and refiners by name, for the command line."""
 
 import importlib
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from langchain.chat_models import init_chat_model
 
 from crag_middleware.adapters.cascade import CascadeEvaluator
 from crag_middleware.adapters.chat_model import ChatModelEvaluator
+from crag_middleware.adapters.chat_refiner import ChatModelRefiner
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
+from crag_middleware.adapters.embedding_refiner import EmbeddingRefiner
 from crag_middleware.adapters.given import as_evaluator
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
 from crag_middleware.errors import ConfigError
-from crag_middleware.ports import AsyncEvaluator, Evaluator
+from crag_middleware.ports import AsyncEvaluator, AsyncRefiner, Evaluator, Refiner, bind
+from crag_middleware.stages.refine import WordRefiner
 
 NAMES = ("embedding", "e5", "chat", "token", "reranker", "cascade")
+REFINERS = ("words", "embedding", "e5", "chat")
 """Besides these, `package.module:attribute` names one's own."""
 
 _ON_A_MODEL = ("chat", "token", "cascade")
@@ -37,9 +42,7 @@ def named_evaluator(
     Raises:
         ConfigError: There is none of that name, it can't be built, or it has no use for an argument.
     """
-    if (model or base_url) and name not in _ON_A_MODEL:
-        msg = f"a model or base URL means nothing to the evaluator {name!r}; it is for {', '.join(_ON_A_MODEL)}"
-        raise ConfigError(msg)
+    _check_model("evaluator", name, model or base_url, _ON_A_MODEL)
     if bool(reranker) != (name == "reranker"):
         msg = "the evaluator 'reranker', and no other, needs a reranker as package.module:attribute"
         raise ConfigError(msg)
@@ -56,10 +59,48 @@ def named_evaluator(
             return RerankerEvaluator(_imported(reranker or ""))
         case "cascade":
             return CascadeEvaluator(EmbeddingEvaluator(LocalEmbeddings()), _chat_model(model, base_url))
-    if ":" not in name:
-        msg = f"there is no evaluator {name!r}; there are {', '.join(NAMES)}, and one's own as package.module:attribute"
+    return as_evaluator(_own("evaluator", name, NAMES))
+
+
+def named_refiner(name: str, *, model: str | None = None, base_url: str | None = None) -> Refiner | AsyncRefiner:
+    """The refiner of that name.
+
+    Args:
+        name: One of `REFINERS`, or `package.module:attribute` for a refiner, a class of one or a function that returns one, without arguments.
+        model: The chat model as `provider:name`, for the one that asks one; None for the default.
+        base_url: Where the model's server is; needs `model`.
+
+    Raises:
+        ConfigError: There is none of that name, it can't be built, or it has no use for an argument.
+    """
+    _check_model("refiner", name, model or base_url, ("chat",))
+    match name:
+        case "words":
+            return WordRefiner()
+        case "embedding":
+            return EmbeddingRefiner(LocalEmbeddings())
+        case "e5":
+            return EmbeddingRefiner(E5Embeddings())
+        case "chat":
+            return ChatModelRefiner(_chat_model(model, base_url))
+    found: Refiner | AsyncRefiner = _own("refiner", name, REFINERS)
+    bind(found, "refine")
+    return found
+
+
+def _check_model(kind: str, name: str, given: str | None, served: Sequence[str]) -> None:
+    """Passes if no model is given, or to one that asks one."""
+    if given and name not in served:
+        msg = f"a model or base URL means nothing to the {kind} {name!r}; it is for {', '.join(served)}"
         raise ConfigError(msg)
-    return as_evaluator(_imported(name))
+
+
+def _own(kind: str, name: str, known: Sequence[str]) -> Any:
+    """One's own, by name."""
+    if ":" not in name:
+        msg = f"there is no {kind} {name!r}; there are {', '.join(known)}, and one's own as package.module:attribute"
+        raise ConfigError(msg)
+    return _imported(name)
 
 
 def _chat_model(model: str | None, base_url: str | None) -> ChatModel | str | None:

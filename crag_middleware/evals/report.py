@@ -14,7 +14,7 @@ from crag_middleware.errors import ConfigError
 from crag_middleware.evals.judge import Judged, judge
 from crag_middleware.evals.measures import MEASURES, VERDICTS, Cases, labelled
 from crag_middleware.evals.rows import Row
-from crag_middleware.evals.runner import failures
+from crag_middleware.evals.sets import MeasuredSet, totals
 from crag_middleware.evals.statistics import BINS, LEVEL, RESAMPLES, Estimate, bins, estimate
 from crag_middleware.types import EvaluatorKey, Thresholds, Verdict
 
@@ -37,15 +37,11 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetReport:
-    """One data set in one language.
+class SetReport(MeasuredSet):
+    """One data set in one language, measured with an evaluator.
 
     Attributes:
-        source: The data set.
-        lang: The language.
         weak: The labels were not given passage by passage by a person.
-        questions: All of them.
-        failed: Those that failed, by reason; no number below knows of them, except the cost.
         answerable: Questions whose passages answer them.
         unanswerable: Questions whose passages don't.
         relevant: Passages labelled so.
@@ -56,18 +52,10 @@ class SetReport:
         verdicts: How often each verdict came, by rule (`paper`, `set`), and for only the passages known not to answer (`paper_negatives`, `set_negatives`).
         reliability: The bins that hold passages, from low to high probability.
         histogram: Relevant and incorrect passages in bins of equal width from probability 0 to 1.
-        calls: Model calls, as far as LangChain sees them.
-        input_tokens: Tokens that models read, where they tell.
-        output_tokens: Tokens that models wrote, where they tell.
-        seconds: Spent grading.
         warnings: What to keep in mind when reading this, in sentences.
     """
 
-    source: str
-    lang: str
     weak: bool
-    questions: int
-    failed: Mapping[str, int]
     answerable: int
     unanswerable: int
     relevant: int
@@ -78,10 +66,6 @@ class SetReport:
     verdicts: Mapping[str, Mapping[Verdict, int]]
     reliability: tuple[Point, ...]
     histogram: Mapping[str, tuple[int, ...]]
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    seconds: float
     warnings: tuple[str, ...]
 
 
@@ -173,11 +157,8 @@ def _set_report(rows: Sequence[Row], scale: Scale, negatives_only: bool, resampl
     answers = Counter(row.answerable for row in rows)
     cases = labelled(judged, numbered=True)
     return SetReport(
-        source=rows[0].source,
-        lang=rows[0].lang,
+        **totals(rows),
         weak=rows[0].weak,
-        questions=len(rows),
-        failed=dict(failures(rows)),
         answerable=answers[True],
         unanswerable=answers[False],
         relevant=labels.count(True),
@@ -188,10 +169,6 @@ def _set_report(rows: Sequence[Row], scale: Scale, negatives_only: bool, resampl
         verdicts=_verdicts(judged),
         reliability=_reliability(cases),
         histogram=_histogram(cases),
-        calls=sum(row.calls for row in rows),
-        input_tokens=sum(row.input_tokens for row in rows),
-        output_tokens=sum(row.output_tokens for row in rows),
-        seconds=round(sum(row.seconds for row in rows), 3),
         warnings=() if negatives_only else tuple(_warnings(answers, rows[0].weak)),
     )
 

@@ -131,6 +131,14 @@ class PointedEvidence(_Line):
             yield Labelled(id=self.id, lang=self.lang, source=self.source, question=self.question, passages=(passage,))
 
 
+class ReferencedEvidence(_Line):
+    """A question about a document in another file, with the sentences of it that bear on the answer, word for word."""
+
+    question: Text
+    doc_id: int | str
+    refs: tuple[Text, ...]
+
+
 class OneDocument(_Line, _Sentences):
     """A question with the sentences of one document that answers it or not."""
 
@@ -170,7 +178,7 @@ class Article(_Line):
                 yield Labelled(id=name, lang=self.lang, source=self.source, question=asked.q, passages=(passage,))
 
 
-Schema = type[Labelled | Evidence | PointedEvidence | OneDocument | Article]
+Line = Labelled | Evidence | PointedEvidence | OneDocument | Article
 
 KNOWN = (
     "`question` with `passages` of `text` and `label`; `question` with `passages` of `sentences` and `gold`; `question` with `ctx` and `gold`; "
@@ -179,7 +187,7 @@ KNOWN = (
 """What `recognise` looks for, for people."""
 
 
-def recognise(value: Any) -> Schema | None:
+def recognise(value: Any) -> type[Line] | None:
     """The schema that a line's keys point to, whether or not the rest is in order; None for none."""
     match value:
         case {"question": _, "passages": [{"sentences": _}, *_]}:
@@ -192,4 +200,24 @@ def recognise(value: Any) -> Schema | None:
             return OneDocument
         case {"paragraphs": _}:
             return Article
+    return None
+
+
+EvidenceLine = Evidence | PointedEvidence | ReferencedEvidence
+
+KNOWN_EVIDENCE = (
+    "`question` with `passages` of `sentences` and `gold`; `question` with `ctx` and `gold`; `question` with `doc_id` and `refs`"
+)
+"""What `recognise_evidence` looks for, for people."""
+
+
+def recognise_evidence(value: Any) -> type[EvidenceLine] | None:
+    """As `recognise`, for schemas that tell which sentences bear on the answer."""
+    match value:
+        case {"question": _, "doc_id": _, "refs": _}:
+            return ReferencedEvidence
+        case {"question": _, "passages": [{"sentences": _}, *_]}:
+            return Evidence
+        case {"question": _, "ctx": _, "gold": _}:
+            return PointedEvidence
     return None

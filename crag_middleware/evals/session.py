@@ -11,7 +11,7 @@ from crag_middleware.evals.datasets import load, only_negatives, select
 from crag_middleware.evals.judge import scale_of
 from crag_middleware.evals.page import render
 from crag_middleware.evals.report import Report, make_report
-from crag_middleware.evals.runner import Progress, evaluate, failures
+from crag_middleware.evals.runner import Progress, check_any_done, evaluate
 from crag_middleware.ports import AsyncEvaluator, Evaluator
 
 
@@ -52,13 +52,13 @@ def measure(
         raise ConfigError(msg, reason="bad_data")
     key, scale = evaluator_key(evaluator), scale_of(evaluator, calibration)
     rows = evaluate(items, evaluator, path=folder / ROWS_FILE, resume=resume, progress=progress)
-    reasons = failures(rows)
-    if reasons.total() == len(rows):
-        msg = (
-            f"not one of {len(rows)} questions could be graded: {', '.join(f'{n} times {reason}' for reason, n in reasons.most_common(5))}"
-        )
-        raise GradingError(msg, reason=reasons.most_common(1)[0][0])
+    check_any_done(rows, GradingError, "graded")
     report = make_report(rows, key, scale, negatives_only=negatives_only)
-    (folder / REPORT_FILE).write_text(report.to_json(), encoding="utf-8")
-    (folder / PAGE_FILE).write_text(render(report), encoding="utf-8")
+    write(folder, report.to_json(), render(report))
     return report
+
+
+def write(folder: Path, report: str, page: str) -> None:
+    """Puts a report, as JSON, and its page into a run's directory."""
+    (folder / REPORT_FILE).write_text(report, encoding="utf-8")
+    (folder / PAGE_FILE).write_text(page, encoding="utf-8")

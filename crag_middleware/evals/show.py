@@ -28,12 +28,12 @@ _COLUMNS = {
 
 
 @contextmanager
-def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """A function to be told of progress: it moves a bar in a terminal, and writes lines elsewhere."""
+def progress(console: Console, done: str = "graded") -> Iterator[Callable[[Progress], None]]:
+    """A function to be told of progress, of questions `done`: it moves a bar in a terminal, and writes lines elsewhere."""
     if not console.is_terminal:
-        yield _lines(console)
+        yield _lines(console, done)
         return
-    columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[failed]}"), TimeRemainingColumn())
+    columns = (TextColumn(done), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[failed]}"), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None, failed="")
 
@@ -43,6 +43,15 @@ def progress(console: Console) -> Iterator[Callable[[Progress], None]]:
         yield tell
 
 
+def open_table(*head: str, words: int = 1) -> Table:
+    """A table without lines; its first columns hold `words`, the others numbers."""
+    table = Table(*head, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.columns[0].overflow = "fold"
+    for column in table.columns[words:]:
+        column.justify = "right"
+    return table
+
+
 def show_report(report: Report, console: Console) -> None:
     """The report in short."""
     cuts = report.scale.thresholds
@@ -50,14 +59,11 @@ def show_report(report: Report, console: Console) -> None:
     console.print(
         f"{report.evaluator.evaluator} {report.evaluator.model}".strip() + f", {fitted}, thresholds {cuts.lower:g} and {cuts.upper:g}"
     )
-    table = Table("set", "questions", "failed", *_COLUMNS, "verdicts %", "s/question", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.columns[0].overflow = "fold"
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = open_table("set", "questions", "failed", *_COLUMNS, "verdicts %", "s/question")
     for one in report.sets:
-        values = [_short(one.measures[name]) for name in _COLUMNS.values()]
+        values = [short(one.measures[measure]) for measure in _COLUMNS.values()]
         failed = str(sum(one.failed.values()) or "")
-        table.add_row(_name(one), str(one.questions), failed, *values, _mix(one), f"{one.seconds / max(one.questions, 1):.2f}")
+        table.add_row(one.name, str(one.questions), failed, *values, _mix(one), f"{one.seconds / max(one.questions, 1):.2f}")
     console.print(table)
     console.print(
         "AUC of passages; upper, lower: balanced accuracy of passages at that threshold; answerable: balanced accuracy of the verdict “relevant”; "
@@ -71,37 +77,40 @@ def _notes(report: Report) -> dict[str, list[str]]:
     """Everything to keep in mind, and of which sets it is true."""
     notes: dict[str, list[str]] = {}
     for one in report.sets:
-        reasons = ", ".join(f"{n} with {reason}" for reason, n in one.failed.items())
-        for note in (*one.warnings, *([f"Questions failed and are left out: {reasons}."] if reasons else [])):
-            notes.setdefault(note, []).append(_name(one))
+        for note in filter(None, (*one.warnings, one.left_out)):
+            notes.setdefault(note, []).append(one.name)
     return notes
 
 
 def show_comparison(sets: Sequence[SetComparison], first: str, second: str, console: Console) -> None:
     """Both runs side by side, and how sure the difference is."""
     titles = {measure.name: measure.title for measure in MEASURES}
-    table = Table("set", "measure", "A", "B", f"B - A [{LEVEL:.0%}]", "p", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in table.columns[2:]:
-        column.justify = "right"
+    table = open_table("set", "measure", "A", "B", f"B - A [{LEVEL:.0%}]", "p", words=2)
     for one in sets:
         for found in one.comparisons:
             gap = found.difference
             shown = f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-            name = f"{one.source} ({one.lang}), {one.questions}"
-            table.add_row(name, titles[found.measure], _short(found.first), _short(found.second), shown, f"{gap.p:.3f}")
+            table.add_row(
+                f"{one.source} ({one.lang}), {one.questions}",
+                titles[found.measure],
+                short(found.first),
+                short(found.second),
+                shown,
+                f"{gap.p:.3f}",
+            )
     console.print(f"A: {first}\nB: {second}")
     console.print(table)
     console.print("Paired bootstrap over the questions that both runs graded; p is two-sided, for one measure at a time.")
 
 
-def _lines(console: Console) -> Callable[[Progress], None]:
+def _lines(console: Console, done: str) -> Callable[[Progress], None]:
     last = [-1, time.monotonic()]
 
     def tell(state: Progress) -> None:
         tenth, now = 10 * state.done // max(state.total, 1), time.monotonic()
         if tenth > last[0] or now - last[1] >= LINE_S:
             last[:] = [tenth, now]
-            console.print(f"graded {state.done} of {state.total}" + (f", {state.failed} failed" if state.failed else ""))
+            console.print(f"{done} {state.done} of {state.total}" + (f", {state.failed} failed" if state.failed else ""))
 
     return tell
 
@@ -111,9 +120,6 @@ def _mix(one: SetReport) -> str:
     return "/".join(f"{100 * n / max(sum(counts), 1):.0f}" for n in counts)
 
 
-def _name(one: SetReport) -> str:
-    return f"{one.source} ({one.lang})"
-
-
-def _short(value: Estimate | None) -> str:
+def short(value: Estimate | None) -> str:
+    """An estimate without its interval, for a table."""
     return "–" if value is None else f"{value.value:.2f}"

@@ -53,14 +53,22 @@ def estimate(statistic: Statistic, questions: int, *, resamples: int = RESAMPLES
 
     Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13.
     """
-    value = _of_sample(statistic, questions)
-    if np.isnan(value):
-        return None
+    return estimates(lambda weights: statistic(weights)[:, None], questions, resamples=resamples, seed=seed)[0]
+
+
+def estimates(statistics: Statistic, questions: int, *, resamples: int = RESAMPLES, seed: int = 0) -> list[Estimate | None]:
+    """As `estimate`, of many numbers on the same resamples: `statistics` gives a row for each resample, with a column for each number."""
+    sample = statistics(np.ones((1, questions)))[0]
+    known = np.flatnonzero(~np.isnan(sample))
+    found: list[Estimate | None] = [None] * len(sample)
     if questions < 2:
-        return Estimate(value, None, None)
-    found = _resampled(statistic, questions, resamples, seed)
-    low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value, float(low), float(high))
+        ends = [(None, None)] * len(known)
+    else:
+        drawn = _resampled(lambda weights: statistics(weights)[:, known], questions, resamples, seed)
+        ends = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0).T.tolist()
+    for n, (low, high) in zip(known, ends, strict=True):
+        found[n] = Estimate(float(sample[n]), low, high)
+    return found
 
 
 def difference(first: Statistic, second: Statistic, questions: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Difference | None:

@@ -1,13 +1,16 @@
 """From kept strips to the block that the model reads: numbered, fenced, within the token budget."""
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from typing import Literal
 
 from crag_middleware.stages.fences import seen
+from crag_middleware.stages.fit import Shown, fit
 from crag_middleware.stages.question import FENCE, FENCE_TAG, LEAD_IN
+from crag_middleware.stages.sentences import MAX_CHARS, pieces
 from crag_middleware.types import Graded, Language, Passage, Source, Status, Strip
 
 RULES: dict[Language, str] = {
@@ -38,7 +41,19 @@ NOTES: dict[Status, dict[Language, str]] = {
 }
 
 GAP = " … "
-"""Stands where text was left out between two strips."""
+"""Stands where text was left out."""
+
+_LEFT_OUT, _LINES_LEFT_OUT = "\v", "\f"
+"""What stands for text left out, and for lines left out beside a line of a table, a list or the like, until the whole is neutralised: white space, so that
+nothing can be hidden in two halves with a gap between them.
+"""
+
+_GAP_LINE = f"\n{GAP.strip()}\n"
+_GAPS = {f"\n{_LEFT_OUT}": f"\n{GAP.lstrip()}", f"\n{_LINES_LEFT_OUT}": _GAP_LINE, _LEFT_OUT: GAP, _LINES_LEFT_OUT: _GAP_LINE}
+_NO_GAPS = str.maketrans(_LEFT_OUT + _LINES_LEFT_OUT, "\n\n")
+
+_WIDE = 40
+"""White space longer than this costs tokens and tells nothing."""
 
 _FOREIGN_CITATION = re.compile(
     r"(?<![A-Za-z0-9_\])])[\[【［〔]\s{0,3}\^?(\d{1,4}(?:\s{0,3}[-–—~,，、;；]\s{0,3}\d{1,4}){0,9})\s{0,3}(?:†[^\]】］〕\n]{0,40})?[\]】］〕]"
@@ -73,76 +88,71 @@ def approximate_tokens(text: str) -> int:
 
 
 def assemble(
-    kept: Sequence[Kept], *, status: Status, language: Language, first: int, budget: int, count_tokens: Callable[[str], int], tail: str = ""
+    kept: Sequence[Kept],
+    *,
+    status: Status,
+    language: Language,
+    first: int,
+    budget: int,
+    count_tokens: Callable[[str], int],
+    order: Literal["rank", "ends"] = "rank",
+    tail: str = "",
 ) -> Block:
     """The block for a turn.
 
     Args:
-        kept: Best first.
+        kept: Knowledge before web, each best first. The place here is the citation number, so that a number means the same source in any order and
+            budget; the numbers of sources that do not fit are left out.
         status: The turn's status; `retrieval_failed` adds its note to the rules.
         language: Language of rules and notes.
         first: The first citation number.
-        budget: The block never has more tokens than this. Strips are left out whole: first those too large on their own, then from the end, so
-            that the lowest-ranked go first.
+        budget: The block never has more tokens than this. What goes first is told in `fit`.
         count_tokens: Counts the tokens of a text.
+        order: `rank`: by number; `ends`: from both ends inwards, the best first, the second last, the worst in the middle, where models overlook most
+            (Liu et al., arXiv 2307.03172).
         tail: Stands after the fence.
 
     Returns:
-        Without anything kept that fits: the note that nothing was found.
+        Sources by number. Without anything kept that fits: the note that nothing was found; an empty text if not even that fits.
     """
     head = RULES[language]
     if status == "retrieval_failed":
         head = f"{NOTES[status][language]}\n{head}"
 
-    def prefix(items: Sequence[Kept], strips: int) -> Block:
-        sources = _take(items, strips, first)
-        text = _fence(_render(head, sources), tail)
-        return Block(text, count_tokens(text), sources)
+    # A relevant page of the web is better than the doubtful knowledge that it was searched for, and has the higher number all the same.
+    best_first = sorted(range(len(kept)), key=lambda i: kept[i].graded.grade.label != "relevant")
 
-    block = prefix(kept, _count(kept))
-    if block.tokens > budget:
-        small = [Kept(k.graded, tuple(s for s in k.strips if prefix([Kept(k.graded, (s,))], 1).tokens <= budget)) for k in kept]
-        small = [k for k in small if k.strips]
-        most = bisect_right(range(1, _count(small) + 1), budget, key=lambda strips: prefix(small, strips).tokens)
-        block = prefix(small, most)
-    if block.sources:
-        return block
+    @cache
+    def block(shown: Shown) -> Block:
+        best = [
+            Source(number=first + i, graded=kept[i].graded, strips=strips) for i, strips in zip(best_first, shown, strict=True) if strips
+        ]
+        sources = sorted(best, key=lambda source: source.number)
+        placed = [*best[::2], *best[1::2][::-1]] if order == "ends" else sources
+        text = _fence("\n\n".join([head, *map(_told, placed)]), tail)
+        return Block(text, count_tokens(text), tuple(sources))
+
+    made = block(fit([kept[i].strips for i in best_first], budget, lambda shown: block(shown).tokens))
+    if made.sources:
+        return made
     failed: Status = "retrieval_failed" if status == "retrieval_failed" else "no_evidence"
     text = _fence(NOTES[failed][language], tail)
-    return Block(text, count_tokens(text))
-
-
-def _count(kept: Sequence[Kept]) -> int:
-    return sum(len(item.strips) for item in kept)
-
-
-def _take(kept: Sequence[Kept], strips: int, first: int) -> tuple[Source, ...]:
-    """Numbered sources with the first so many strips of all."""
-    sources: list[Source] = []
-    for item in kept:
-        if strips <= 0:
-            break
-        sources.append(Source(number=first + len(sources), graded=item.graded, strips=item.strips[:strips]))
-        strips -= len(item.strips)
-    return tuple(sources)
-
-
-def _render(head: str, sources: Sequence[Source]) -> str:
-    shown = "\n\n".join(f"{_header(s)}\n{_body(s)}" for s in sources)
-    return f"{head}\n\n{shown}"
+    tokens = count_tokens(text)
+    return Block(text, tokens) if tokens <= budget else Block("", 0)
 
 
 def _fence(text: str, tail: str) -> str:
     return f"<{FENCE}>\n{text}\n</{FENCE}>" + (f"\n\n{tail}" if tail else "")
 
 
-def _header(source: Source) -> str:
-    """`[1] knowledge: Title | source | version 2 | 2026-01-05`; a source whose grade is not `relevant` is marked."""
-    passage, mark = source.graded.passage, "" if source.graded.grade.label == "relevant" else " (unverified)"
+def _told(source: Source) -> str:
+    """`[1] knowledge: Title | source | version 2 | 2026-01-05`, then the text; a source whose grade is not `relevant` is marked."""
+    passage, unverified = source.graded.passage, "" if source.graded.grade.label == "relevant" else " (unverified)"
     version = passage.metadata.get("version")
     facts = [passage.title, passage.url or passage.source, f"version {version}" if version else "", _day(passage)]
-    known = [_one_line(fact) for fact in facts if fact]
-    return f"[{source.number}] {passage.origin}{mark}: {' | '.join(known) or 'untitled'}"
+    known = " | ".join(_one_line(fact) for fact in facts if fact) or "untitled"
+    foreign = neutralise(f"{known}\n{_excerpt(passage.text, source.strips)}")
+    return f"[{source.number}] {passage.origin}{unverified}: {_with_gaps(foreign).rstrip()}"
 
 
 def _day(passage: Passage) -> str:
@@ -159,18 +169,42 @@ def _one_line(text: str) -> str:
     return neutralise(" ".join(str(text).split())).replace("|", "/")[:200]
 
 
-def _body(source: Source) -> str:
-    """The strips with the passage's own white space between neighbours, and a gap mark where text was left out."""
-    text = source.graded.passage.text
+def excerpt(text: str, strips: Sequence[Strip]) -> str:
+    """The strips with the text's own white space between neighbours, and a gap mark wherever text was left out; lines stay lines."""
+    return _with_gaps(_excerpt(text, strips))
+
+
+def _with_gaps(text: str) -> str:
+    for mark, gap in _GAPS.items():
+        text = text.replace(mark, gap)
+    return text
+
+
+def _excerpt(text: str, strips: Sequence[Strip]) -> str:
+    """The strips with the passage's own white space between neighbours, and a mark wherever text was left out."""
     parts: list[str] = []
-    end = 0
-    for strip in source.strips:
-        between = text[end : strip.start]
-        if parts:
-            parts.append(between if not between.strip() else GAP)
-        parts.append(strip.text)
-        end = strip.end
-    return neutralise("".join(parts)).strip()
+    end, was_line = 0, False
+    for strip in strips:
+        is_line = _is_line(strip)
+        parts += (_between(text[end : strip.start], was_line or is_line, inside=end > 0), strip.text.translate(_NO_GAPS))
+        end, was_line = strip.end, is_line
+    return "".join((*parts, _between(text[end:], was_line, inside=False)))
+
+
+def _is_line(strip: Strip) -> bool:
+    """Whether the strip is a table row, a list item, a heading or the like, which needs a line of its own."""
+    return any(piece.kind != "prose" for piece in pieces(strip.text[:MAX_CHARS])[:1])
+
+
+def _between(left: str, beside_line: bool, *, inside: bool) -> str:
+    """What stands for the text between two strips, or before the first and after the last."""
+    *above, last = f"{left}.".splitlines()
+    if left.strip():
+        indent = last[:-1]
+        return _LEFT_OUT if not (above and beside_line) else _LINES_LEFT_OUT + (indent if indent.isspace() else "")
+    if not inside:
+        return ""
+    return left.translate(_NO_GAPS) if len(left) <= _WIDE else "\n\n" if above else " "
 
 
 def neutralise(text: str) -> str:

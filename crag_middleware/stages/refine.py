@@ -1,20 +1,25 @@
 """Of each passage the strips that bear on the question, with those neighbours without which they would say something else."""
 
-import re
-from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
-from math import fsum, log
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import exp
 
 from crag_middleware.errors import ConfigError
+from crag_middleware.settings import MAX_STRIPS
 from crag_middleware.stages.company import Page
-from crag_middleware.stages.words import part_finder, terms
+from crag_middleware.stages.repeats import Said
+from crag_middleware.stages.worth import Reading, Sheet, read
 from crag_middleware.types import Passage, Strip
 
-PRECISE = 1.5
-"""Weight of a number or a name of the question against another word."""
+CUT = 0.2
+"""A strip is left out if it is less than this times as likely to answer as the turn's best."""
 
-_NAME = re.compile(r"(?<=\s)[A-Z][\w.'-]*")
+COVERED = 1.0
+"""How much the log odds of a strip sink if all of the question's words in it, and these are all, stand in better strips already."""
+
+Picks = list[tuple[int, float]]
+"""Numbers of strips of one page, best first, each with its worth beside those that were picked before."""
 
 
 class WordRefiner:
@@ -26,69 +31,128 @@ class WordRefiner:
 
     instant = True
 
-    def __init__(self, max_strips: int = 3) -> None:
-        if max_strips < 1:
-            msg = f"`max_strips` must be at least 1, got {max_strips!r}"
-            raise ConfigError(msg)
-        self._max_strips = max_strips
+    def __init__(self, max_strips: int = MAX_STRIPS) -> None:
+        self._max_strips = checked_max_strips(max_strips)
 
     def refine(self, question: str, passages: Sequence[Passage]) -> tuple[tuple[Strip, ...], ...]:
         """One tuple of strips a passage, in document order; empty where no word agrees."""
-        return select(question, [passage.text for passage in passages], max_strips=self._max_strips)
+        return Turn.of(passages).select(question, max_strips=self._max_strips)
+
+    def rank(self, question: str, passages: Sequence[Passage]) -> tuple[tuple[Strip, ...], ...]:
+        """Every strip of each passage, in document order, with its worth."""
+        return Turn.of(passages).rank(question)
 
 
-def select(question: str, texts: Sequence[str], *, max_strips: int) -> tuple[tuple[Strip, ...], ...]:
-    """Pick the strips of each text that bear on the question.
+def checked_max_strips(value: int) -> int:
+    """The value, if it is at least 1.
 
-    A strip's score is the sum of its question terms' inverse frequencies over all strips given; numbers and names weigh more, very long strips less.
-    Each text yields its best strips and what they need beside them: the sentence that a pronoun points to, the exception that follows a rule, the line
-    that announces a list, a table's header, the heading above.
-
-    Args:
-        question: The user's words.
-        texts: The passages of one turn.
-        max_strips: How many strips are picked of one text, at least 1.
-
-    Returns:
-        One tuple a text, in document order, each strip verbatim. An empty one means that no word agreed, which says nothing about relevance: a Chinese
-        question shares no word with an English text. Ties go to the earlier strip.
+    Raises:
+        ConfigError: It is not.
     """
-    pages = [Page.of(text) for text in texts]
-    return tuple(page.complete(_pick(page, worth, max_strips), worth) for page, worth in zip(pages, _score(question, pages), strict=True))
+    if value < 1:
+        msg = f"`max_strips` must be at least 1, got {value!r}"
+        raise ConfigError(msg)
+    return value
 
 
-def _pick(page: Page, worth: Sequence[float], most: int) -> list[int]:
-    """The numbers of the best strips, best first; none of those that come along with a better one."""
-    covered: set[int] = set()
-    picked: list[int] = []
-    for i in sorted(filter(worth.__getitem__, range(len(worth))), key=worth.__getitem__, reverse=True):
-        if len(picked) == most:
-            break
-        if i not in covered:
-            picked.append(i)
-            covered |= page.leaned_on(i)
-    return picked
+def select(question: str, texts: Sequence[str], *, max_strips: int = MAX_STRIPS) -> tuple[tuple[Strip, ...], ...]:
+    """The strips of each text that bear on the question by their words; texts without titles. See `Turn.select`."""
+    return Turn.of([Passage(id=str(n), text=text) for n, text in enumerate(texts)]).select(question, max_strips=max_strips)
 
 
-def _score(question: str, pages: Sequence[Page]) -> list[list[float]]:
-    """A score of at least 0 for each strip of each page."""
-    wanted = frozenset(terms(question))
-    names = frozenset(terms(" ".join(_NAME.findall(question))))
-    find = part_finder(wanted)
-    found = [find(page.text, page.strips) for page in pages]
-    hits = [shared for shares in found for shared in shares.values()]
-    frequency = Counter(chain.from_iterable(hits))
-    count = sum(len(page.strips) for page in pages)
-    long = 2 * sum(len(page.text) for page in pages) / max(count, 1)
-    weight = {
-        term: log(1 + (count - n + 0.5) / (n + 0.5)) * (PRECISE if term in names or any(map(str.isdigit, term)) else 1.0)
-        for term, n in frequency.items()
-    }
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The passages of one turn, cut into strips."""
 
-    # Exact summing, so that the order of a set can't decide a tie; slow, and few sets of words occur.
-    worth = {shared: fsum(map(weight.__getitem__, shared)) for shared in set(hits)}
-    scores = [[0.0] * len(page.strips) for page in pages]
-    for page, shares, row in zip(pages, found, scores, strict=True):
-        for i, shared in shares.items():
-            row[i] = worth[shared] / max(1.0, len(page.strips[i]) / long)
-    return scores
+    titles: Sequence[str]
+    pages: Sequence[Page]
+
+    @classmethod
+    def of(cls, passages: Sequence[Passage]) -> "Turn":
+        """The passages, cut."""
+        return cls([passage.title for passage in passages], [Page.of(passage.text) for passage in passages])
+
+    def select(self, question: str, *, near: Sequence[Sequence[float]] = (), max_strips: int = MAX_STRIPS) -> tuple[tuple[Strip, ...], ...]:
+        """Pick the strips of each passage that bear on the question.
+
+        All strips of the turn compete: those are kept that are at least `CUT` times as likely to answer as the best, and the best of each passage. One
+        counts less for words of the question that better ones have already, and one that repeats another gives way. With the picked ones come what they
+        need beside them: the sentence that a pronoun points to, the exception that follows a rule, the line that announces a list, a table's header, the
+        heading above.
+
+        Args:
+            question: The user's words.
+            near: Each strip's similarity to the question in meaning, by passage; without it words alone decide.
+            max_strips: How many strips are picked of one passage, at least 1.
+
+        Returns:
+            One tuple a passage, in document order, each strip verbatim. An empty one means that no word agreed and nothing measured meaning, which says
+            nothing about relevance: a Chinese question shares no word with an English text. Ties go to the earlier strip.
+        """
+        reading = self._read(question, near)
+        akin = [[bool(words) for words in row] for row in reading.words]
+        worth = reading.worth if near else _sharing(reading)
+        picks = self._pick(reading, worth, most=max_strips, cut=CUT)
+        return tuple(
+            page.complete([i for i, _ in picked], row, akin=[i for i, same in enumerate(some) if same])
+            for page, picked, row, some in zip(self.pages, picks, worth, akin, strict=True)
+        )
+
+    def rank(self, question: str, *, near: Sequence[Sequence[float]] = ()) -> tuple[tuple[Strip, ...], ...]:
+        """Every strip of each passage, in document order, with its worth beside the better ones; 0 for one that repeats another."""
+        reading = self._read(question, near)
+        picks = map(dict, self._pick(reading, reading.worth, most=max((len(page.strips) for page in self.pages), default=0), cut=0.0))
+        return tuple(
+            tuple(page.strip(i, worth.get(i, 0.0)) for i in range(len(page.strips))) for page, worth in zip(self.pages, picks, strict=True)
+        )
+
+    def by_words(self, question: str) -> list[list[float]]:
+        """The worth of each strip by its words, by passage; 0 for one that shares none with the question."""
+        return _sharing(self._read(question, ()))
+
+    def _read(self, question: str, near: Sequence[Sequence[float]]) -> Reading:
+        nears = near or [()] * len(self.pages)
+        return read(
+            question, [Sheet(title, page.text, page.strips, some) for title, page, some in zip(self.titles, self.pages, nears, strict=True)]
+        )
+
+    def _pick(self, reading: Reading, worth: Sequence[Sequence[float]], *, most: int, cut: float) -> list[Picks]:
+        """The best strips of all pages together, at most so many of one page; of each page at least one that is worth anything.
+
+        Maximal marginal relevance: Carbonell and Goldstein, SIGIR 1998, doi:10.1145/290941.291025. Strips only ever lose by what others have said, so that
+        one that is still the best after being weighed anew is the best of all.
+        """
+        picks: list[Picks] = [[] for _ in self.pages]
+        along: list[set[int]] = [set() for _ in self.pages]
+        said, covered = Said(), frozenset[str]()
+        left = [(-p, n, i, 0) for n, row in enumerate(worth) for i, p in enumerate(row) if p > 0]
+        heapify(left)
+        least = -left[0][0] * cut if left else 0.0
+        while left:
+            value, n, i, seen = heappop(left)
+            if len(picks[n]) == most or i in along[n] or (-value < least and picks[n]):
+                continue
+            if seen < len(covered):
+                again = reading.share(reading.words[n][i] & covered)
+                heappush(left, (-_beside(worth[n][i], again), n, i, len(covered)))
+                continue
+            strip = self.pages[n].strips[i]
+            if said.repeats(strip):
+                continue
+            said.add(strip)
+            covered |= reading.words[n][i]
+            picks[n].append((i, -value))
+            if cut:
+                along[n] |= self.pages[n].leaned_on(i)
+        return picks
+
+
+def _sharing(reading: Reading) -> list[list[float]]:
+    """The worth of the strips that share a word with the question; 0 for the others."""
+    return [[p if words else 0.0 for p, words in zip(*rows, strict=True)] for rows in zip(reading.worth, reading.words, strict=True)]
+
+
+def _beside(p: float, again: float) -> float:
+    """What is left of a probability if such a share of the question's words has been said by better strips."""
+    odds = exp(-COVERED * again)
+    return p * odds / (1 - p + p * odds)
