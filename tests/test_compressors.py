@@ -499,4 +499,4 @@ async def test_compressors_of_langchain_classic_serve_and_are_served() -> None:
     pipeline = kinds.DocumentCompressorPipeline(transformers=[RefinerCompressor(Fixed(1), agent_id="t")])
     retriever = classic.ContextualCompressionRetriever(base_compressor=pipeline, base_retriever=store.as_retriever())
     for found in (retriever.invoke(QUESTION), await retriever.ainvoke(QUESTION)):
-        assert [(d.page_content, d.metadata) for d in found] == [("It listens on port 19530.", {"title": "Milvus", STRIPS: [[29, 54]]})]
+        assert [(d.page_content, d.metadata) for d in found] == [("… It listens on port 19530. …", {"title": "Milvus", STRIPS: [[29, 54]]})]
