@@ -15,6 +15,8 @@ is left; `IngestError` goes to whoever fills a collection.
 No message here may hold a tenant id, a passage or a question.
 """
 
+from typing import Any
+
 from langgraph.errors import GraphBubbleUp
 
 
@@ -52,7 +54,23 @@ class GradingError(CRAGError):
 
 
 class WebSearchError(CRAGError):
-    """The web search failed as a whole."""
+    """The web search failed as a whole.
+
+    Args:
+        message: As for every error of ours; never the query or a key.
+        reason: A short code for the receipt.
+        retry_after_s: Seconds after which the provider says it may be asked again; None if it said nothing.
+        attempts: Who was asked, in order (`WebAttempt`).
+        sent: Whether a request left.
+    """
+
+    def __init__(
+        self, message: str, *, reason: str = "failed", retry_after_s: float | None = None, attempts: tuple[Any, ...] = (), sent: bool = True
+    ) -> None:
+        super().__init__(message, reason=reason)
+        self.retry_after_s = retry_after_s
+        self.attempts = attempts
+        self.sent = sent
 
 
 class RewriteError(CRAGError):

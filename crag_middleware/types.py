@@ -35,6 +35,8 @@ class Passage:
         rank: Place in the result list, counted from 1; 0 if not ranked.
         confidence: Stored trust in the text, in [0, 1]; None if unknown.
         created_at: When the text was written or stored, in milliseconds since the epoch; None if unknown.
+        evidence_score: How far its source is to be trusted, in [0, 1], by where it comes from; None if nobody said.
+        injection_score: How much of it reads like orders to a model, in [0, 1]; 0 for none.
         metadata: Anything else, JSON-like. `doc_id`, `version`, `section` and `page` are understood where present.
     """
 
@@ -48,6 +50,8 @@ class Passage:
     rank: int = 0
     confidence: float | None = None
     created_at: int | None = None
+    evidence_score: float | None = None
+    injection_score: float = 0.0
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -174,6 +178,55 @@ class Source:
     number: int
     graded: Graded
     strips: tuple[Strip, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WebQuery:
+    """What is to leave for the web.
+
+    Attributes:
+        text: The query; empty if nothing worth searching is left.
+        include_domains: Hosts that the user asked to search in (`site:`), in lower case and ASCII.
+    """
+
+    text: str
+    include_domains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebAttempt:
+    """One provider's part in a web search.
+
+    Attributes:
+        provider: Its class name, or the name it was given.
+        reason: Empty if it answered, else a short code.
+        results: How many passages it gave.
+        requests: How many requests left for it, repetitions included; 0 if the answer came from a cache or none was sent.
+        ms: How long it took, in milliseconds.
+    """
+
+    provider: str
+    reason: str = ""
+    results: int = 0
+    requests: int = 1
+    ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WebFound:
+    """What a web search gave, and who was asked for it, in order."""
+
+    passages: tuple[Passage, ...]
+    attempts: tuple[WebAttempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A web result that no model gets to see: its address and title, and why in a short code."""
+
+    url: str
+    title: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crag_middleware.stages.screen import canonical_url, host, screen, visible
+from crag_middleware.stages.screen import screen, visible
+from crag_middleware.stages.urls import canonical_url, host
 from crag_middleware.types import Passage
 
 

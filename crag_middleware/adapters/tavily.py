@@ -18,7 +18,7 @@ from langchain_tavily._utilities import TAVILY_API_URL, TavilySearchAPIWrapper
 from pydantic import SecretStr, ValidationError
 
 from crag_middleware.errors import ConfigError, WebSearchError
-from crag_middleware.stages.screen import canonical_url, host
+from crag_middleware.stages.urls import canonical_url, domain, host, within
 from crag_middleware.stages.webquery import cut
 from crag_middleware.types import Passage
 
@@ -238,13 +238,11 @@ def _listed(domains: object, name: str) -> Iterable[object]:
 
 
 def _domain(given: object, name: str) -> str:
-    """The host name in lower case and ASCII; `*.` before it changes nothing."""
-    bare = given.strip().removeprefix("*.").strip(".") if isinstance(given, str) else ""
-    domain = host(f"https://{bare}")
-    if not domain or set(bare) & set("/@:?#"):
+    found = domain(given) if isinstance(given, str) else ""
+    if not found:
         msg = f"`{name}` must hold host names such as example.org, got {given!r}"
         raise ConfigError(msg, reason="invalid_option")
-    return domain
+    return found
 
 
 def _date(given: object, name: str) -> str:
@@ -253,10 +251,6 @@ def _date(given: object, name: str) -> str:
     except ValueError:
         msg = f"`{name}` must be a date such as 2026-01-31, got {given!r}"
         raise ConfigError(msg, reason="invalid_option") from None
-
-
-def _within(name: str, domains: Sequence[str]) -> bool:
-    return any(name == domain or name.endswith(f".{domain}") for domain in domains)
 
 
 def _check_status(status: int) -> None:
@@ -321,7 +315,7 @@ def _passages(tool: TavilySearch, items: Sequence[object]) -> tuple[Passage, ...
             continue
         url, title = _text(item, "url"), _text(item, "title")
         name = host(url)
-        if (tool.include_domains and not _within(name, tool.include_domains)) or _within(name, tool.exclude_domains or ()):
+        if (tool.include_domains and not within(name, tool.include_domains)) or within(name, tool.exclude_domains or ()):
             continue
         whole = _text(item, "raw_content") if tool.include_raw_content else ""
         text = cut(whole or _text(item, "content") or title, min(MAX_RESULT_CHARS, MAX_TOTAL_CHARS // most))

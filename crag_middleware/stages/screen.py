@@ -4,21 +4,15 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from crag_middleware.stages.fences import seen
 from crag_middleware.stages.merge import fold
 from crag_middleware.stages.question import has_words
+from crag_middleware.stages.urls import canonical_url
 from crag_middleware.types import Passage
 
 _BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_ODD_IN_URL = re.compile(r"[\s\\\x00-\x1f\x7f]")
-_TRACKING = re.compile(
-    r"utm_\w+|gclid|dclid|fbclid|msclkid|yclid|twclid|ttclid|igshid?|gclsrc|gbraid|wbraid|mc_[ce]id|_hsenc|_hsmi|_ga|_gl|spm|ref_src",
-    re.IGNORECASE,
-)
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def screen(passages: Sequence[Passage], known: Sequence[Passage]) -> tuple[Passage, ...]:
@@ -50,36 +44,3 @@ def visible(text: str) -> str:
     """The text as a reader sees it: line breaks in one form, without control, zero-width and bidirectional characters and HTML comments."""
     # A space takes a comment's place, so that what stood around it can't form another one.
     return _COMMENT.sub(" ", seen(_BREAKS.sub("\n", text)))
-
-
-def host(url: str) -> str:
-    """The host of a web address in lower case and ASCII (IDNA), without port and user; empty if it is no web address.
-
-    What parsers read differently (backslashes, white space, control characters) is no web address, so that nobody can be led to another host.
-    """
-    if _ODD_IN_URL.search(url):
-        return ""
-    try:
-        parts = urlsplit(url)
-        name = (parts.hostname or "").rstrip(".")
-        return name.encode("idna").decode("ascii").lower() if parts.scheme in _DEFAULT_PORTS else ""
-    except ValueError:
-        return ""
-
-
-def canonical_url(url: str) -> str:
-    """One spelling for all addresses of a page; empty if it is no web address.
-
-    Scheme, letter case of the host, user, default port, trailing slash, fragment, tracking parameters and the order of the others do not count.
-    """
-    name = host(url)
-    if not name:
-        return ""
-    parts = urlsplit(url)
-    try:
-        port = "" if parts.port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{parts.port}"
-    except ValueError:
-        return ""
-    pairs = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if not _TRACKING.fullmatch(pair[0])]
-    query = f"?{urlencode(sorted(pairs))}" if pairs else ""
-    return f"{name}{port}{parts.path.rstrip('/')}{query}"
