@@ -1,5 +1,6 @@
 """Corrective RAG as a LangChain middleware: `create_agent(..., middleware=[CRAGMiddleware(...)])`."""
 
+from crag_middleware.adapters.bocha import BochaWebSearch
 from crag_middleware.adapters.cascade import CascadeEvaluator
 from crag_middleware.adapters.chat_model import ChatModelEvaluator, ChatModelRewriter
 from crag_middleware.adapters.chat_refiner import ChatModelRefiner
@@ -7,11 +8,13 @@ from crag_middleware.adapters.compressors import CompressorRefiner, RefinerCompr
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.embedding_refiner import EmbeddingRefiner
 from crag_middleware.adapters.langchain_retriever import LangChainRetriever
+from crag_middleware.adapters.langchain_search import LangChainWebSearch
 from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
 from crag_middleware.adapters.tavily import TavilyWebSearch
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
+from crag_middleware.adapters.web_chain import WebSearchChain
 from crag_middleware.alarm import Health
 from crag_middleware.calibration import Calibration, load_calibration
 from crag_middleware.errors import (
@@ -32,9 +35,11 @@ from crag_middleware.receipt import explain
 from crag_middleware.settings import DEFAULT_MODEL, CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage, Strip, Thresholds
+from crag_middleware.web_policy import EvidenceScores, WebPolicy
 
 __all__ = [
     "DEFAULT_MODEL",
+    "BochaWebSearch",
     "CRAGError",
     "CRAGMiddleware",
     "CRAGSettings",
@@ -49,6 +54,7 @@ __all__ = [
     "EmbeddingEvaluator",
     "EmbeddingRefiner",
     "EvaluatorKey",
+    "EvidenceScores",
     "Exchange",
     "Grade",
     "GradingError",
@@ -56,6 +62,7 @@ __all__ = [
     "IngestError",
     "KnowledgeStore",
     "LangChainRetriever",
+    "LangChainWebSearch",
     "LocalEmbeddings",
     "MilvusRetriever",
     "Passage",
@@ -69,6 +76,8 @@ __all__ = [
     "TenantError",
     "Thresholds",
     "TokenProbabilityEvaluator",
+    "WebPolicy",
+    "WebSearchChain",
     "WebSearchError",
     "WordRefiner",
     "explain",

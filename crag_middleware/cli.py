@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="crag",
     cls=_Commands,
-    help="Corrective RAG for LangChain agents over Milvus: measure and calibrate its parts.",
+    help="Corrective RAG for LangChain agents over Milvus: measure and calibrate its parts, look at its web search.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -117,9 +117,9 @@ def relevance(
     resume: Resume = False,
 ) -> None:
     """Measure how well an evaluator tells passages that answer a question from those that don't."""
-    from crag_middleware.evals.evaluators import named_evaluator
     from crag_middleware.evals.session import measure
     from crag_middleware.evals.show import show_report
+    from crag_middleware.named import named_evaluator
 
     folder = _folder(out, evaluator)
     with _told("graded") as tell:
@@ -151,9 +151,9 @@ def refinement(
     resume: Resume = False,
 ) -> None:
     """Measure how many of the sentences that bear on the answer a refiner finds, against how much of the text it keeps."""
-    from crag_middleware.evals.evaluators import named_refiner
     from crag_middleware.evals.refinement import measure_refinement
     from crag_middleware.evals.refinement.show import show_refinement
+    from crag_middleware.named import named_refiner
 
     folder = _folder(out, refiner)
     with _told("refined") as tell:
@@ -209,7 +209,7 @@ def calibrate(
     from crag_middleware.evals.aims import Aims
     from crag_middleware.evals.calibrate import calibrate as fit
     from crag_middleware.evals.calibrate import summary
-    from crag_middleware.evals.evaluators import named_evaluator
+    from crag_middleware.named import named_evaluator
 
     with _told("graded") as tell:
         fitted = fit(
@@ -228,6 +228,45 @@ def calibrate(
     for line in summary(fitted):
         _console().print(line, soft_wrap=True)
     _console().print(f"written to {out}", soft_wrap=True)
+
+
+@app.command()
+def web(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="As a user would ask it.", show_default=False)],
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--provider",
+            "-p",
+            metavar="NAME",
+            help="tavily, bocha, or one's own as package.module:attribute; several are asked in order. Without any nothing is sent.",
+            show_default=False,
+        ),
+    ] = None,
+    allow: Annotated[
+        str, typer.Option(metavar="LIST", help="Only results from these domains, such as example.org,gov.uk.", show_default="any")
+    ] = "",
+    deny: Annotated[str | None, typer.Option(metavar="LIST", help="No results from these.", show_default="the policy's own list")] = None,
+    protect: Annotated[str, typer.Option(metavar="LIST", help="Words that never leave.", show_default="none")] = "",
+    freshness: Annotated[str, typer.Option(metavar="AGE", help="any, day, week, month or year.")] = "any",
+    results: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Results asked for.")] = 3,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=600, help="For all providers together.")] = 10.0,
+    tenant: Annotated[str, typer.Option(metavar="ID", help="The agent_id for whom.")] = "crag-web",
+) -> None:
+    """Show what would be sent to the web for a question, and, with a provider, what comes, what is dropped and why."""
+    from crag_middleware.named import named_web_search
+    from crag_middleware.web_policy import WebPolicy
+    from crag_middleware.web_probe import probe
+    from crag_middleware.web_show import show_probe
+
+    sys.path.insert(0, "")  # so that modules in the current directory can be named, as `python -m` allows
+    chosen: dict[str, Any] = {"allow_domains": _names(allow), "protected_terms": _names(protect), "freshness": freshness}
+    policy = WebPolicy(**chosen) if deny is None else WebPolicy(**chosen, deny_domains=_names(deny))
+    search = named_web_search(provider) if provider else None
+    found = probe(question, search, agent_id=tenant, policy=policy, limit=results, timeout_s=timeout)
+    show_probe(found, _console(), sent=search is not None)
+    if found.error:
+        raise typer.Exit(1)
 
 
 def main() -> None:

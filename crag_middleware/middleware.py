@@ -18,36 +18,37 @@ from langchain.agents.middleware import (
 from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
 from langchain_core.retrievers import BaseRetriever
 from langchain_milvus import Milvus
+from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from crag_middleware.adapters.given import CalibrationLike, as_evaluator, as_rewriter, as_scales, as_token_counter
+from crag_middleware.adapters.given_web import AnyWebPolicy, AnyWebSearch, Approval, Approver, as_web_policy, as_web_search
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.messages import inject, read_question
 from crag_middleware.alarm import Alarm, Health
 from crag_middleware.drive import World, arun, run
 from crag_middleware.errors import ConfigError, TenantError
-from crag_middleware.plan import Policy, correct
+from crag_middleware.ledger import Policy
+from crag_middleware.plan import correct
 from crag_middleware.ports import (
     AsyncEvaluator,
     AsyncRefiner,
     AsyncRetriever,
     AsyncRewriter,
-    AsyncWebSearch,
     Bound,
     Evaluator,
     Refiner,
     Retriever,
     Rewriter,
-    WebSearch,
     bind,
 )
 from crag_middleware.receipt import record
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.steps import Plan, PortName
-from crag_middleware.tenancy import check_agent_id, resolve
+from crag_middleware.tenancy import Scope, check_agent_id, resolve
 from crag_middleware.turn import Turn, digest, state_schema
 from crag_middleware.types import Evidence, Question
 
@@ -70,7 +71,11 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         evaluator: Grades passages: a chat model, its name, or an `Evaluator`. By default a `ChatModelEvaluator` on `DEFAULT_MODEL`.
         calibration: What the evaluator's numbers mean here: a `Calibration`, the path of a file that `crag calibrate` wrote, or several of those, of which
             the most specific for the turn's tenant and the collection serves. By default the evaluator's own, if it brings one (docs/calibration.md).
-        web_search: The second source, such as `TavilyWebSearch`; without one nothing ever goes to the web.
+        web_search: The second source, such as `TavilyWebSearch`, or several, each asked when the one before failed; without one nothing ever goes to
+            the web.
+        web_policy: What the web search may do: a `WebPolicy` for all tenants, a mapping from `agent_id`, or a function of it, which must be quick. A tenant
+            that these don't name has no web search. By default a plain `WebPolicy()` for all.
+        approve_web_query: Called with each web query and the `agent_id` before it leaves; returns the text that may, changed or not, or None for none.
         rewriter: Makes follow-up questions understandable and tries other queries: a chat model, its name, or a `Rewriter`. By default the
             evaluator's chat model, if it has one.
         refiner: Picks the sentences that bear on the question. By default by words.
@@ -95,7 +100,9 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         *,
         evaluator: Evaluator | AsyncEvaluator | ChatModel | str | None = None,
         calibration: CalibrationLike | Sequence[CalibrationLike] | None = None,
-        web_search: WebSearch | AsyncWebSearch | None = None,
+        web_search: AnyWebSearch | Sequence[AnyWebSearch] | None = None,
+        web_policy: AnyWebPolicy | None = None,
+        approve_web_query: Approval | None = None,
         rewriter: Rewriter | AsyncRewriter | ChatModel | str | None = None,
         refiner: Refiner | AsyncRefiner | None = None,
         settings: CRAGSettings | None = None,
@@ -126,13 +133,17 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._settings = settings = settings or CRAGSettings()
         grader = as_evaluator(evaluator)
         rewriting = as_rewriter(rewriter, grader)
+        searching = as_web_search(web_search)
+        self._web_policy = as_web_policy(web_policy)
         collection = str(getattr(vector_store, "collection_name", ""))
         given: dict[PortName, tuple[object, str]] = {
             "retriever": (as_retriever_port(vector_store, tenant_field=tenant_field, settings=settings), "retrieve"),
             "evaluator": (grader, "grade"),
             "refiner": (refiner or WordRefiner(max_strips=settings.max_strips), "refine"),
             "rewriter": (rewriting, "rewrite"),
-            "web_search": (web_search, "search"),
+            "keywords": (rewriting if _drafts(rewriting) else None, "keywords"),
+            "approver": (approve_web_query and Approver(approve_web_query), "approve"),
+            "web_search": (searching, "search"),
         }
         self._ports: dict[PortName, Bound] = {port: bind(*it) for port, it in given.items() if it[0] is not None}
         self._policy = Policy(
@@ -145,11 +156,14 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 settings=settings,
             ),
             has_rewriter=rewriting is not None,
-            has_web_search=web_search is not None,
+            has_web_search=searching is not None,
+            has_keywords="keywords" in self._ports,
+            has_approver="approver" in self._ports,
+            web=None,
             count_tokens=as_token_counter(token_counter),
         )
-        if check_options := getattr(web_search, "check_options", None):
-            check_options(settings.web_options)
+        if searching is not None:
+            searching.check_options(settings.web_options)
         self._alarm = Alarm()
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
@@ -242,7 +256,17 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return state.get(self._turn_key) or {}
 
     def _plan(self, state: AgentState[Any], turn: Turn) -> Plan[Evidence]:
-        return correct(turn.question, turn.scope, self._policy, first_number=self._first_number(state, turn))
+        return correct(turn.question, turn.scope, self._policy_of(turn.scope), first_number=self._first_number(state, turn))
+
+    def _policy_of(self, scope: Scope) -> Policy:
+        """The instance's policy with what the tenant's web search may do; off, and told, if the function that says so fails."""
+        try:
+            return replace(self._policy, web=self._web_policy(scope.agent_id))
+        except GraphBubbleUp:
+            raise
+        except Exception as error:  # noqa: BLE001 - a user's function may fail in any way
+            logger.warning("crag: `web_policy` failed with %s; no web search in this turn", type(error).__name__)
+            return replace(self._policy, web=None)
 
     def _first_number(self, state: Mapping[str, Any], turn: Turn) -> int:
         """One more than the last citation number that other instances gave in this turn."""
@@ -305,6 +329,11 @@ def _turn_id(tenant: str, turn: Turn, runtime: Runtime[Any]) -> str:
     """The same when a turn is run again in its thread; empty without a thread, where nothing can be resumed."""
     thread = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
     return digest(tenant, str(thread), turn.question.message_id, turn.text) if thread and turn.question.message_id else ""
+
+
+def _drafts(rewriter: object) -> bool:
+    """Whether a rewriter drafts web queries, too."""
+    return callable(getattr(rewriter, "keywords", None)) or callable(getattr(rewriter, "akeywords", None))
 
 
 def _updated(request: ModelRequest[Any], update: Mapping[str, Any]) -> ModelRequest[Any]:

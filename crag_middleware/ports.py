@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from crag_middleware.errors import ConfigError
-from crag_middleware.types import Grade, Passage, Strip
+from crag_middleware.types import Grade, Passage, Strip, WebFound
 
 
 @runtime_checkable
@@ -62,15 +62,15 @@ class AsyncEvaluator(Protocol):
 
 @runtime_checkable
 class WebSearch(Protocol):
-    """Searches the web; `options` are the provider's own.
+    """Searches the web; `options` are the provider's own, `policy` (a `WebPolicy`) is the tenant's.
 
-    `search(query, *, agent_id, limit, timeout_s, options) -> Sequence[Passage]`
+    `search(query, *, agent_id, limit, timeout_s, options, policy) -> Sequence[Passage] | WebFound`
 
     It may have a method `check_options(options)` that raises `ConfigError`; it is called once, with the settings' `web_options`, when the
     middleware is built.
     """
 
-    def search(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:
+    def search(self, *arguments: Any, **keywords: Any) -> Sequence[Passage] | WebFound:
         """Web passages for the query, best first, at most `limit`."""
         ...
 
@@ -79,7 +79,7 @@ class WebSearch(Protocol):
 class AsyncWebSearch(Protocol):
     """The async form of `WebSearch`: `asearch`, with the same arguments and result."""
 
-    async def asearch(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:
+    async def asearch(self, *arguments: Any, **keywords: Any) -> Sequence[Passage] | WebFound:
         """Web passages for the query, best first, at most `limit`."""
         ...
 
@@ -92,6 +92,9 @@ class Rewriter(Protocol):
 
     With `history` (of `Exchange`) and nothing `tried`: the question made understandable on its own. With `tried` (of str): a query that differs
     from all of those.
+
+    It may also have `keywords`, or `akeywords`: `keywords(question, *, agent_id, timeout_s) -> str`, what to type into a web search engine to find the answer.
+    It is given the question as it may leave and nothing else; what it returns is composed once more, so that it can set nothing but the text.
     """
 
     def rewrite(self, *arguments: Any, **keywords: Any) -> str:
@@ -152,7 +155,8 @@ class Bound:
 def bind(port: object, method: str) -> Bound:
     """The sync and async forms of a port's method, each taking only the keywords it accepts.
 
-    A coroutine function under the sync name counts as the async form.
+    A coroutine function under the sync name counts as the async form. An object that says `async_only` has no sync form, whatever it has: one made of
+    others that have none.
 
     Raises:
         ConfigError: The object has neither form.
@@ -160,6 +164,8 @@ def bind(port: object, method: str) -> Bound:
     sync, async_ = getattr(port, method, None), getattr(port, f"a{method}", None)
     if inspect.iscoroutinefunction(sync):
         sync, async_ = None, async_ or sync
+    if getattr(port, "async_only", False) is True:
+        sync = None
     kind = type(port).__name__
     if not callable(sync) and not callable(async_):
         msg = f"a port needs a method `{method}` or `a{method}`, got an object of type {kind} that has neither"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from crag_middleware.types import Evidence, Graded, Passage, Source
@@ -35,6 +36,8 @@ def record(
         "query": evidence.query,
         "queries": list(evidence.queries),
         "web_queries": list(evidence.web_queries),
+        "web_attempts": [asdict(a) for a in evidence.web_attempts],
+        "web_dropped": [asdict(d) for d in evidence.web_dropped],
         "passages": [_passage(g, numbers.get((g.passage.origin, g.passage.id)), detail) for g in evidence.graded],
         "sources": [_source(s) for s in evidence.sources],
         "cut_strips": evidence.cut_strips,
@@ -54,6 +57,8 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
         "rank": passage.rank,
         "score": _number(passage.score),
         "confidence": _number(passage.confidence),
+        "evidence_score": _number(passage.evidence_score),
+        "injection_score": _number(passage.injection_score),
         "label": grade.label,
         "probability": _number(grade.probability),
         "raw": _number(grade.raw),
@@ -95,6 +100,11 @@ _PLACES = {"knowledge": "the knowledge", "web": "the web"}
 _NOTES = {
     "no_rewriter": "no rewriter: the question was searched in the user's own words",
     "no_web_search": "no web search is configured",
+    "web_off": "this tenant has no web search",
+    "web_only_when_incorrect": "the web is searched after the verdict `incorrect` only",
+    "web_not_needed": "the web was searched while the knowledge was graded, and not needed",
+    "web_vetoed": "the web query was not approved",
+    "no_web_query": "nothing was left of the question that could go to the web",
     "cut_to_budget": "not all that was kept fits into the token budget",
 }
 _ALARMS = {
@@ -115,6 +125,8 @@ def explain(receipt: Mapping[str, Any]) -> str:
         *[("kept", _kept(s)) for s in receipt["sources"]],
         *[("dropped", _dropped(p)) for p in receipt["passages"] if p["number"] is None],
         *[("to the web", f'"{q}"') for q in receipt["web_queries"]],
+        *[("web", _attempt(a)) for a in receipt.get("web_attempts", ())],
+        *[("from the web", f"dropped {d['url'] or d['title']}: {d['reason']}") for d in receipt.get("web_dropped", ())],
         *[("without", f"{d['step']} failed: {d['reason']}") for d in receipt["degraded"]],
         *[("note", _note(n, receipt)) for n in dict.fromkeys(receipt["notes"])],
         *[("alarm", _ALARMS[a["alarm"]].format(**a)) for a in receipt.get("alarms", ())],
@@ -124,6 +136,11 @@ def explain(receipt: Mapping[str, Any]) -> str:
     if not receipt["web_queries"]:
         rows.insert(-2, ("to the web", "nothing"))
     return "\n".join(f"{name:<11}{value}" for name, value in rows)
+
+
+def _attempt(attempt: Mapping[str, Any]) -> str:
+    outcome = attempt["reason"] or f"{attempt['results']} results"
+    return f"{attempt['provider']}: {outcome}, {attempt['requests']} requests, {attempt['ms']:.0f} ms"
 
 
 def _together(receipt: Mapping[str, Any]) -> str:

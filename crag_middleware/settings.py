@@ -46,6 +46,7 @@ class CRAGSettings(BaseModel):
         max_question_chars: Longer questions are shortened to their question sentences, head and tail before anything is searched.
         max_rewrites: Rounds of "rewrite and retrieve again" after an `incorrect` verdict.
         web_results: How many web results are asked for.
+        web_keywords: Whether the rewriter drafts the web query from the question, if it can (a model call before a search).
         web_options: Passed to the web search as it is.
         web_on_evaluator_failure: Whether the web is searched when nothing could be graded.
         web_on_retrieval_failure: Whether the web is searched when the knowledge could not be searched.
@@ -79,6 +80,7 @@ class CRAGSettings(BaseModel):
     max_question_chars: int = Field(default=1000, ge=100, le=8000)
     max_rewrites: int = Field(default=1, ge=0, le=3)
     web_results: int = Field(default=3, ge=1, le=20)
+    web_keywords: bool = True
     web_options: Mapping[str, Any] = Field(default_factory=dict)
     web_on_evaluator_failure: bool = False
     web_on_retrieval_failure: bool = False

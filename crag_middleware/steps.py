@@ -7,11 +7,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
 from crag_middleware.tenancy import Scope, check_owners
-from crag_middleware.types import Exchange, Grade, Memo, Origin, Passage, Strip
+from crag_middleware.types import Dropped, Exchange, Grade, Memo, Origin, Passage, Strip, WebAttempt, WebFound
+from crag_middleware.web_policy import WebPolicy
 
 T = TypeVar("T")
 _NUMBERS = ("score", "confidence", "created_at")
-PortName = Literal["retriever", "evaluator", "refiner", "rewriter", "web_search"]
+PortName = Literal["retriever", "evaluator", "refiner", "rewriter", "keywords", "approver", "web_search"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +80,48 @@ def grade(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout
     return Call("evaluator", (question, passages), keywords, timeout_s, read, GradingError)
 
 
-def search_web(query: str, scope: Scope, *, limit: int, timeout_s: float, options: Mapping[str, Any]) -> Call[tuple[Passage, ...]]:
-    """Search the web: passages with unique ids, ranked from 1."""
+def search_web(
+    query: str, scope: Scope, *, limit: int, timeout_s: float, options: Mapping[str, Any], policy: WebPolicy | None = None
+) -> Call[WebFound]:
+    """Search the web: passages with unique ids, ranked from 1, and who was asked."""
 
-    def read(reply: Any) -> tuple[Passage, ...]:
-        return _passages(reply, limit, "web", WebSearchError)
+    def read(reply: Any) -> WebFound:
+        told = reply if isinstance(reply, WebFound) else WebFound()
+        attempts, dropped = _each(told.attempts, WebAttempt, WebSearchError), _each(told.dropped, Dropped, WebSearchError)
+        return WebFound(_passages(reply, limit, "web", WebSearchError), tuple(attempts), tuple(dropped))
 
-    keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s, "options": options}
+    keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s, "options": options, "policy": policy}
     return Call("web_search", (query,), keywords, timeout_s, read, WebSearchError)
+
+
+def draft_keywords(question: str, scope: Scope, *, timeout_s: float) -> Call[str]:
+    """Draft a web query from the question alone; never blank."""
+    return Call("keywords", (question,), {"agent_id": scope.agent_id, "timeout_s": timeout_s}, timeout_s, _read_query, RewriteError)
+
+
+def approve(query: str, scope: Scope, *, timeout_s: float) -> Call[str]:
+    """Ask whether a web query may leave: the text that may, empty if none."""
+
+    def read(reply: Any) -> str:
+        if reply is not None and not isinstance(reply, str):
+            msg = f"who approves web queries must return the text that may leave, or None, got {type(reply).__name__}"
+            raise WebSearchError(msg, reason="invalid_reply", sent=False)
+        return (reply or "").strip()
+
+    return Call("approver", (query,), {"agent_id": scope.agent_id, "timeout_s": timeout_s}, timeout_s, read, WebSearchError)
 
 
 def rewrite(question: str, history: tuple[Exchange, ...], tried: tuple[str, ...], scope: Scope, *, timeout_s: float) -> Call[str]:
     """Write a better query; never blank."""
-
-    def read(reply: Any) -> str:
-        if not isinstance(reply, str) or not reply.strip():
-            msg = "the rewriter returned no text"
-            raise RewriteError(msg, reason="empty")
-        return reply.strip()
-
     keywords = {"history": history, "tried": tried, "agent_id": scope.agent_id, "timeout_s": timeout_s}
-    return Call("rewriter", (question,), keywords, timeout_s, read, RewriteError)
+    return Call("rewriter", (question,), keywords, timeout_s, _read_query, RewriteError)
+
+
+def _read_query(reply: Any) -> str:
+    if not isinstance(reply, str) or not reply.strip():
+        msg = "the rewriter returned no text"
+        raise RewriteError(msg, reason="empty")
+    return reply.strip()
 
 
 def refine(

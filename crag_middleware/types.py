@@ -1,6 +1,6 @@
 """The values that travel between stages. All are frozen and hold tuples."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -213,20 +213,37 @@ class WebAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class WebFound:
-    """What a web search gave, and who was asked for it, in order."""
-
-    passages: tuple[Passage, ...]
-    attempts: tuple[WebAttempt, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Dropped:
     """A web result that no model gets to see: its address and title, and why in a short code."""
 
     url: str
     title: str
     reason: str
+
+
+class WebFound(tuple[Passage, ...]):
+    """The passages that a web search found, and how.
+
+    Attributes:
+        attempts: Who was asked for them, in order.
+        dropped: Results that were left out before anybody saw them.
+    """
+
+    attempts: tuple[WebAttempt, ...]
+    dropped: tuple[Dropped, ...]
+
+    def __new__(
+        cls, passages: Iterable[Passage] = (), attempts: tuple[WebAttempt, ...] = (), dropped: tuple[Dropped, ...] = ()
+    ) -> "WebFound":
+        """The passages as a tuple that says more."""
+        found = super().__new__(cls, passages)
+        found.attempts, found.dropped = attempts, dropped
+        return found
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """The passages alone."""
+        return tuple(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +277,8 @@ class Evidence:
         tokens: Size of the block by the token counter.
         queries: What the knowledge was asked, in order.
         web_queries: The exact texts that went to the web, in order.
+        web_attempts: Who was asked for them, in order, as far as the web search says.
+        web_dropped: Web results that were not graded, and why.
         troubles: Steps that failed and were done without.
         notes: Codes of steps that were left out, such as `no_rewriter`.
         calls: How often each port was called.
@@ -280,6 +299,8 @@ class Evidence:
     tokens: int = 0
     queries: tuple[str, ...] = ()
     web_queries: tuple[str, ...] = ()
+    web_attempts: tuple[WebAttempt, ...] = ()
+    web_dropped: tuple[Dropped, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     notes: tuple[str, ...] = ()
     calls: Mapping[str, int] = field(default_factory=dict)

@@ -10,10 +10,12 @@ from crag_middleware.settings import Fraction
 
 DENIED_DOMAINS = (
     # Document dumps: uploads of anybody, most of them behind a wall.
-    "docin.com", "doc88.com", "wenku.baidu.com", "book118.com", "renrendoc.com", "taodocs.com", "jz.docin.com", "360doc.com", "docsou.com", "mbalib.com",
+    "docin.com", "doc88.com", "wenku.baidu.com", "book118.com", "renrendoc.com", "taodocs.com", "360doc.com", "docsou.com", "doc.mbalib.com",
+    "wenku.so.com", "ishare.iask.sina.com.cn",
     "scribd.com", "slideshare.net", "coursehero.com", "chegg.com", "dokumen.tips", "vdocuments.net", "pdfcoffee.com", "studocu.com", "docplayer.net",
     # Download sites.
     "downcc.com", "crsky.com", "onlinedown.net", "pc6.com", "xitongzhijia.net", "softonic.com", "uptodown.com", "filehippo.com", "4shared.com",
+    "download.csdn.net", "skycn.com",
 )  # fmt: skip
 """Hosts whose pages are copies of others' documents, or software to download; the default of `deny_domains`."""
 

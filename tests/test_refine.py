@@ -1,10 +1,14 @@
+import random
+import time
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crag_middleware.errors import ConfigError
 from crag_middleware.ports import Refiner, bind
-from crag_middleware.stages.refine import WordRefiner, select
+from crag_middleware.stages.refine import CUT, Turn, WordRefiner, select
 from crag_middleware.stages.sentences import split
 from crag_middleware.types import Passage
 
@@ -253,5 +257,164 @@ def test_word_refiner_is_a_refiner_that_takes_passages():
 
 
 def test_word_refiner_needs_at_least_one_strip():
-    with pytest.raises(ConfigError, match="`max_strips` must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="`max_strips` must be a whole number from 1 on, got 0"):
         WordRefiner(max_strips=0)
+
+
+# --- Laws of picking and ranking
+
+QUESTIONS = st.sampled_from(["Are refunds free for cats?", "When do refunds arrive?", "退款几天到账？", "refund 退款", "", "xyzzy"])
+PASSAGES = st.lists(st.tuples(st.sampled_from(["", "Refunds", "Cats", "退款"]), TEXTS), max_size=5).map(
+    lambda given: [Passage(id=str(n), title=title, text=text) for n, (title, text) in enumerate(given)]
+)
+
+
+@given(QUESTIONS, PASSAGES)
+@settings(max_examples=150, deadline=None)
+def test_every_strip_of_every_passage_is_ranked_in_order_at_its_place(question, passages):
+    ranked = WordRefiner().rank(question, passages)
+
+    assert [list(strips) for strips in ranked] == [list(split(p.text)) for p in passages]
+    assert all(p.text[s.start : s.end] == s.text for p, strips in zip(passages, ranked, strict=True) for s in strips)
+    assert all(0 <= s.worth < 1 for strips in ranked for s in strips)
+    assert [[s.worth for s in strips] for strips in WordRefiner().rank(question, passages)] == [
+        [s.worth for s in strips] for strips in ranked
+    ]
+
+
+@given(QUESTIONS, PASSAGES, st.integers(1, 4))
+@settings(max_examples=150, deadline=None)
+def test_picks_are_no_more_than_asked_and_of_each_passage_with_a_shared_word_there_is_one(question, passages, most):
+    turn = Turn.of(passages)
+    shared = turn.by_words(question)
+
+    for page, strips, worth in zip(turn.pages, turn.select(question, max_strips=most), shared, strict=True):
+        chosen = [s for s in strips if s.why == "chosen"]
+        assert any(worth) == bool(strips)
+        assert any(worth) <= len(chosen) <= most
+        assert all(s.worth == worth[page.strips.index(s.text)] > 0 for s in chosen if page.strips.count(s.text) == 1)
+        needed = {j for i, s in enumerate(page.strips) for j in page.leaned_on(i) if any(c.start == page.pieces[i].start for c in chosen)}
+        assert needed <= {i for i, piece in enumerate(page.pieces) if any(s.start == piece.start for s in strips)}, "company comes along"
+
+
+@given(QUESTIONS, st.lists(st.tuples(st.sampled_from(["", "Cats"]), TEXTS), max_size=5, unique=True), st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_another_order_of_the_passages_picks_the_same_ties_aside(question, given_, chance):
+    passages = [Passage(id=str(n), title=title, text=text) for n, (title, text) in enumerate(given_)]
+    worths = [worth for row in Turn.of(passages).by_words(question) for worth in row if worth]
+    order = list(range(len(passages)))
+    chance.shuffle(order)
+
+    there, here = WordRefiner().refine(question, passages), WordRefiner().refine(question, [passages[n] for n in order])
+
+    if len(set(worths)) == len(worths):
+        assert here == tuple(there[n] for n in order)
+
+
+@given(QUESTIONS, PASSAGES)
+@settings(max_examples=100, deadline=None)
+def test_a_passage_that_shares_nothing_changes_nothing_about_the_others_picks_order(question, passages):
+    picked = WordRefiner().refine(question, passages)
+
+    assert WordRefiner().refine(question, [*passages, Passage(id="blank", text=" \n")]) == (*picked, ())
+
+
+def test_strips_of_all_passages_compete_and_each_passage_keeps_its_best():
+    strong = "Refunds for gift cards take 7 days. Refunds for gift cards cost 5 USD."
+    weak = "Cards are printed. Our cards are blue. The cards are sold here."
+
+    kept = [[s.text for s in strips] for strips in select("How many days do refunds for gift cards take?", [strong, weak])]
+
+    assert kept == [["Refunds for gift cards take 7 days.", "Refunds for gift cards cost 5 USD."], ["Cards are printed."]]
+
+
+def test_what_is_kept_beside_the_best_is_worth_at_least_the_cut():
+    texts = [
+        "Refunds for gift cards take 7 days.",
+        "Cards are printed. Refunds for gift cards arrive on the card. Our cards are blue. Cats.",
+    ]
+
+    strips = select("How many days do refunds for gift cards take?", texts)
+    best = max(s.worth for some in strips for s in some)
+
+    assert all(s.worth >= CUT * best for some in strips for s in sorted(some, key=lambda s: -s.worth)[1:])
+    assert len(strips[1]) < 4
+
+
+def test_new_words_of_the_question_come_before_those_said_already():
+    """Coverage before redundancy: a strip that adds less by itself is worth more beside one that says what the others say."""
+    texts = ["The staff is in Lima.", "Lima has a staff, too.", "Some are in Rome.", " ".join(f"Cat {n} sleeps." for n in range(4))]
+    turn = Turn.of([Passage(id=text, text=text) for text in texts])
+
+    alone = [row[0] for row in turn.by_words("staff of Lima, of Rome?")]
+    first, again, new, _ = (strips[0].worth for strips in turn.rank("staff of Lima, of Rome?"))
+
+    assert alone[0] == alone[1] > alone[2]
+    assert first == alone[0] > new == alone[2] > again
+
+
+# --- Odd and long texts
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *("x" * 10_000, "9" * 10_000, "1.2." * 3000, "ﬁ" * 50, "'" * 99, "ß" * 99, "İ" * 99),
+        *("🚀" * 500, "a\x00b", "half \ud83d a sign", "\u202e\u200b", "n't", "v", "한국어"),
+    ],
+    ids=lambda odd: ascii(odd)[:12],
+)
+def test_odd_words_are_refined_and_found_if_they_are_words(odd):
+    text = f"Cats are nice.\n\nThe refund of {odd} is here.\n\nDogs."
+
+    for question in (odd, f"refund {odd}", f"退款{odd}？"):
+        ranked = WordRefiner().rank(question, [Passage(id="1", title=odd, text=text)])[0]
+        assert "".join(text.split()) == "".join("".join(s.text.split()) for s in ranked)
+        assert len(WordRefiner().refine(question, [Passage(id="1", title=odd, text=text)])) == 1
+    assert any("refund" in s.text for s in select(f"refund {odd}", [text])[0])
+
+
+def prose(n: int) -> str:
+    chance = random.Random(7)
+    words = [f"w{i}" if i % 3 else f"字词{chr(0x4E00 + i)}" for i in range(500)]
+    sentences = (" ".join(chance.choices([*words, "refund", "退款"], k=9)) + chance.choice([". ", "。"]) for _ in range(n // 30))
+    return "".join(sentences)
+
+
+LONG = {
+    "prose": prose,
+    "one sentence again and again": lambda n: "Refunds take 7 days. " * (n // 21),
+    "references": lambda n: "It has a refund. " * (n // 17),
+    "items": lambda n: "Refunds:\n" + "- a refund of 5 USD\n" * (n // 20),
+    "rows": lambda n: "| refund | price |\n|---|---|\n" + "".join(f"| refund {i} | 5 |\n" for i in range(n // 18)),
+    "headings": lambda n: "# v2.1 refund\n\nA refund.\n\n" * (n // 27),
+    "code of numerals": lambda n: "```\n" + "一" * n + "\n```\nA refund.",
+    "one word": lambda n: "refund" * (n // 6),
+    "digits": lambda n: "1" * n,
+    "sentences without a space": lambda n: "退款。" * (n // 3),
+}
+
+
+def seconds(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_time_grows_with_the_length_of_a_passage_alone(kind):
+    """Quadratic time would take sixteen times as long for four times the text; the bound leaves room for a busy machine."""
+    question = "How many days does a refund take? 退款？"
+    short, long = ([Passage(id="1", text=LONG[kind](n))] for n in (10_000, 40_000))
+    for method in (WordRefiner().refine, WordRefiner().rank):
+        seconds(lambda: method(question, short))  # noqa: B023 - called at once
+        taken = min(seconds(lambda: method(question, short)) for _ in range(3))  # noqa: B023 - called at once
+
+        assert min(seconds(lambda: method(question, long)) for _ in range(2)) < max(10 * taken, 0.3)  # noqa: B023 - called at once
+
+
+def test_a_million_characters_are_refined_in_seconds():
+    passages = [Passage(id="1", text=prose(1_000_000))]
+
+    for method in (WordRefiner().refine, WordRefiner().rank):
+        assert seconds(lambda: method("How many days does a refund take?", passages)) < 8  # noqa: B023 - called at once

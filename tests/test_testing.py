@@ -38,7 +38,7 @@ from tests.support import milvus as support
 from tests.support.chat_server import ChatServer, serve_chat, wants_answer
 from tests.support.milvus import TENANT, insert, make_collection, open_store
 from tests.support.rerankers import WordEncoder, WordReranker
-from tests.support.tavily_server import TavilyServer, page, results
+from tests.support.web_server import WebServer, page, results
 
 lite_uri = support.lite_uri
 
@@ -147,7 +147,7 @@ class TestScriptedWebSearch(WebSearchSuite):
 class TestTavilyWebSearch(WebSearchSuite):
     @pytest.fixture
     def web_search(self) -> Any:
-        with TavilyServer(results(page(path="/1"), page(path="/2"))) as running:
+        with WebServer(results(page(path="/1"), page(path="/2"))) as running:
             yield TavilyWebSearch(api_key="tvly-test", api_base_url=running.url)
 
 

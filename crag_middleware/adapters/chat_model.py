@@ -11,7 +11,7 @@ from crag_middleware.calibration import Calibration, shipped
 from crag_middleware.drive import afinish, finish
 from crag_middleware.errors import ConfigError, GradingError, RewriteError
 from crag_middleware.settings import CHAT_THRESHOLDS
-from crag_middleware.stages import grading, rewriting
+from crag_middleware.stages import grading, keywords, rewriting
 from crag_middleware.stages.words import language as language_of
 from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage, Thresholds
 
@@ -149,7 +149,7 @@ class ChatModelEvaluator:
 
 
 class ChatModelRewriter:
-    """Writes stand-alone questions and other queries by a chat model.
+    """Writes stand-alone questions, other queries and keywords for the web by a chat model.
 
     Args:
         model: A chat model or its name; None as for `ChatModelEvaluator`.
@@ -159,7 +159,13 @@ class ChatModelRewriter:
     """
 
     def __init__(self, model: str | ChatModel | None = None) -> None:
-        self._ladder = Ladder(resolve_model(model), task="rewrite", error=RewriteError)
+        self._model = resolve_model(model)
+        self._ladder = Ladder(self._model, task="rewrite", error=RewriteError)
+
+    @property
+    def key(self) -> EvaluatorKey:
+        """Whose keywords these are: the model's name, and the version of their prompt."""
+        return EvaluatorKey(type(self).__name__, model_name(self._model), keywords.VERSION)
 
     def rewrite(self, question: str, *, history: Sequence[Exchange] = (), tried: Sequence[str] = (), timeout_s: float = 15.0) -> str:
         """The question made understandable on its own, or, with `tried`, a query that differs from all of those.
@@ -172,6 +178,22 @@ class ChatModelRewriter:
     async def arewrite(self, question: str, *, history: Sequence[Exchange] = (), tried: Sequence[str] = (), timeout_s: float = 15.0) -> str:
         """The async form of `rewrite`."""
         return rewriting.read_query(await self._ladder.aask(*_ask(question, history, tried), **_limits(timeout_s)), question, tried)
+
+    def keywords(self, question: str, *, timeout_s: float = 15.0) -> str:
+        """What to ask a web search engine, drafted from a stand-alone question and nothing else.
+
+        Args:
+            question: As it may leave: what it lacks, the keywords can't have.
+            timeout_s: As for `rewrite`.
+
+        Raises:
+            RewriteError: The call failed, or its reply holds no keywords or something of its own.
+        """
+        return keywords.read_keywords(self._ladder.ask(*_draft(question), **_limits(timeout_s)), question)
+
+    async def akeywords(self, question: str, *, timeout_s: float = 15.0) -> str:
+        """The async form of `keywords`."""
+        return keywords.read_keywords(await self._ladder.aask(*_draft(question), **_limits(timeout_s)), question)
 
 
 def check_prompt_options(language: str, max_passage_chars: int) -> None:
@@ -194,6 +216,10 @@ def _room(call: Batch) -> int:
 
 def _ask(question: str, history: Sequence[Exchange], tried: Sequence[str]) -> tuple[str, str]:
     return rewriting.prompt(question, history, tried, language=language_of(question))
+
+
+def _draft(question: str) -> tuple[str, str]:
+    return keywords.prompt(question, language=language_of(question))
 
 
 def _limits(timeout_s: float) -> dict[str, Any]:

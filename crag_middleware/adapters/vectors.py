@@ -27,7 +27,8 @@ class Vectors:
     """
 
     def __init__(self, embeddings: Embeddings, error: type[CRAGError]) -> None:
-        if not callable(getattr(embeddings, "embed_query", None)) or not callable(getattr(embeddings, "embed_documents", None)):
+        methods = (getattr(embeddings, name, None) for name in ("embed_query", "embed_documents"))
+        if isinstance(embeddings, type) or not all(map(callable, methods)):
             msg = f"`embeddings` must be LangChain embeddings with `embed_query` and `embed_documents`, got {type(embeddings).__name__}"
             raise ConfigError(msg)
         self._embeddings = embeddings
@@ -97,4 +98,4 @@ class Vectors:
         if not size or not math.isfinite(length):
             msg = f"the embeddings must return a list of finite numbers for each text, got {type(vector).__name__} that is none"
             raise self._error(msg, reason="invalid_reply")
-        return [x / length for x in vector] if length else list(vector)
+        return [float(x) / (length or 1.0) for x in vector]

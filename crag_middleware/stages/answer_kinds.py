@@ -17,12 +17,12 @@ def _kind(asked: str, shown: str, flags: re.RegexFlag = re.IGNORECASE) -> _Kind:
 
 
 _TIME = (
-    r"\b(?:1\d|20)\d\d\b|\b(?:january|february|march|april|may|june|july|august|september|october|november|december|monday|tuesday|wednesday|thursday|friday"
+    r"\b(?:1\d|20)\d\d\b|\b(?:january|february|(?-i:March|May)|april|june|july|august|september|october|november|december|monday|tuesday|wednesday|thursday|friday"
     r"|saturday|sunday|century|today|tomorrow|bc)\b|\d\s*[年月]|年代|世纪|时期|星期|周[一二三四五六日末]"
 )
 _COUNT = (
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|million|billion|half|twice|once|several)\b"
-    r"|[一二三四五六七八九十百千万两半]+\s*(?:多|余)?[个种名人次位座层年天日部条章集米里岁只届家所支枚台间套首元吨克分秒周月成倍]"
+    r"|(?<![一二三四五六七八九十百千万两半])[一二三四五六七八九十百千万两半]++\s*+(?:多|余)?[个种名人次位座层年天日部条章集米里岁只届家所支枚台间套首元吨克分秒周月成倍]"
 )
 
 _KINDS = (

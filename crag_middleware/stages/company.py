@@ -98,6 +98,19 @@ class Page:
             needed = needed | fresh
         return needed
 
+    def followed_by(self, i: int) -> set[int]:
+        """The strips that strip `i` may bring along from behind: what it announces, and what takes something back from it; rather one too many."""
+        kept = _Kept({i: "chosen"})
+        self._open(i, kept)
+        for j in range(i + 1, min(i + 1 + MAX_OPENED, len(self.strips))):
+            if j in kept.why:
+                continue
+            if not self._restricts(j, akin=True):
+                break
+            kept.add(i, (j,), "limits")
+            self._open(j, kept)
+        return {*kept.why, self.outline.under.get(i, i)}
+
     def _needs(self, i: int) -> Iterator[int]:
         """The strips without which strip `i` alone would mislead."""
         yield from self.outline.above(i)

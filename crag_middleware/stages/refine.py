@@ -8,7 +8,7 @@ from math import exp
 from crag_middleware.errors import ConfigError
 from crag_middleware.settings import MAX_STRIPS
 from crag_middleware.stages.company import Page
-from crag_middleware.stages.repeats import Said
+from crag_middleware.stages.repeats import told
 from crag_middleware.stages.worth import Reading, Sheet, read
 from crag_middleware.types import Passage, Strip
 
@@ -44,13 +44,13 @@ class WordRefiner:
 
 
 def checked_max_strips(value: int) -> int:
-    """The value, if it is at least 1.
+    """The value, if it is a whole number from 1 on.
 
     Raises:
         ConfigError: It is not.
     """
-    if value < 1:
-        msg = f"`max_strips` must be at least 1, got {value!r}"
+    if not isinstance(value, int) or value < 1:
+        msg = f"`max_strips` must be a whole number from 1 on, got {value!r}"
         raise ConfigError(msg)
     return value
 
@@ -76,9 +76,9 @@ class Turn:
         """Pick the strips of each passage that bear on the question.
 
         All strips of the turn compete: those are kept that are at least `CUT` times as likely to answer as the best, and the best of each passage. One
-        counts less for words of the question that better ones have already, and one that repeats another gives way. With the picked ones come what they
-        need beside them: the sentence that a pronoun points to, the exception that follows a rule, the line that announces a list, a table's header, the
-        heading above.
+        counts less for words of the question that better ones have already, and one that repeats another gives way, unless its passage has nothing else to
+        say: a passage without strips would be kept whole. With the picked ones come what they need beside them: the sentence that a pronoun points to, the
+        exception that follows a rule, the line that announces a list, a table's header, the heading above.
 
         Args:
             question: The user's words.
@@ -94,7 +94,7 @@ class Turn:
         worth = reading.worth if near else _sharing(reading)
         picks = self._pick(reading, worth, most=max_strips, cut=CUT)
         return tuple(
-            page.complete([i for i, _ in picked], row, akin=[i for i, same in enumerate(some) if same])
+            page.complete([i for i, _ in picked] or _best(row), row, akin=[i for i, same in enumerate(some) if same])
             for page, picked, row, some in zip(self.pages, picks, worth, akin, strict=True)
         )
 
@@ -117,39 +117,49 @@ class Turn:
         )
 
     def _pick(self, reading: Reading, worth: Sequence[Sequence[float]], *, most: int, cut: float) -> list[Picks]:
-        """The best strips of all pages together, at most so many of one page; of each page at least one that is worth anything.
+        """The best strips of all pages together, at most so many of one page; of each page the best that is worth anything, unless it repeats another.
 
         Maximal marginal relevance: Carbonell and Goldstein, SIGIR 1998, doi:10.1145/290941.291025. Strips only ever lose by what others have said, so that
         one that is still the best after being weighed anew is the best of all.
         """
         picks: list[Picks] = [[] for _ in self.pages]
         along: list[set[int]] = [set() for _ in self.pages]
-        said, covered = Said(), frozenset[str]()
+        repeating = [False] * len(self.pages)
+        said: set[tuple[str, ...]] = set()
+        covered = frozenset[str]()
         left = [(-p, n, i, 0) for n, row in enumerate(worth) for i, p in enumerate(row) if p > 0]
         heapify(left)
         least = -left[0][0] * cut if left else 0.0
         while left:
             value, n, i, seen = heappop(left)
-            if len(picks[n]) == most or i in along[n] or (-value < least and picks[n]):
+            if len(picks[n]) == most or i in along[n] or (-value < least and (picks[n] or repeating[n])):
                 continue
             if seen < len(covered):
                 again = reading.share(reading.words[n][i] & covered)
                 heappush(left, (-_beside(worth[n][i], again), n, i, len(covered)))
                 continue
-            strip = self.pages[n].strips[i]
-            if said.repeats(strip):
+            if self._told(n, i) in said:
+                repeating[n] = True
                 continue
-            said.add(strip)
             covered |= reading.words[n][i]
             picks[n].append((i, -value))
-            if cut:
-                along[n] |= self.pages[n].leaned_on(i)
+            shown = self.pages[n].leaned_on(i) if cut else {i}
+            along[n] |= shown
+            said.update(self._told(n, j) for j in shown)
         return picks
+
+    def _told(self, n: int, i: int) -> tuple[str, ...]:
+        return told(self.titles[n], self.pages[n], i)
 
 
 def _sharing(reading: Reading) -> list[list[float]]:
     """The worth of the strips that share a word with the question; 0 for the others."""
     return [[p if words else 0.0 for p, words in zip(*rows, strict=True)] for rows in zip(reading.worth, reading.words, strict=True)]
+
+
+def _best(worth: Sequence[float]) -> list[int]:
+    """The first of the strips worth most; none if none is worth anything."""
+    return [max(range(len(worth)), key=worth.__getitem__)] if any(worth) else []
 
 
 def _beside(p: float, again: float) -> float:

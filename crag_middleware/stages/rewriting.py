@@ -46,8 +46,8 @@ _OPENING = re.compile(r"(?:sure|certainly|of course|okay|ok|好的|当然|没问
 _PREFIX = re.compile(
     r"\*{0,2}(?:(?:here(?:'s| is| are)|this is)[^:：]{0,60}"
     r"|(?:the )?(?:rewritten|stand-?alone|new|other|another|alternative|improved|better|final|search)?[ -]*"
-    r"(?:question|query|rewritten|rewrite|search query)"
-    r"|(?:改写|重写|新|独立|检索|搜索)?(?:后)?(?:的)?(?:问题|查询|查询词|检索词|搜索词)|改写后?|重写后?)\s*\*{0,2}[:：]\*{0,2}\s*",
+    r"(?:question|query|rewritten|rewrite|search query|keywords?)"
+    r"|(?:改写|重写|新|独立|检索|搜索)?(?:后)?(?:的)?(?:问题|查询|查询词|检索词|搜索词|关键词|关键字)|改写后?|重写后?)\s*\*{0,2}[:：]\*{0,2}\s*",
     re.IGNORECASE,
 )
 _BULLET = re.compile(r"(?:[-*•>]|1[.)、])\s+")
@@ -79,6 +79,30 @@ def read_query(reply: str, question: str, tried: Sequence[str] = ()) -> str:
         RewriteError: It holds none, one too long to be a query, one already tried, one in another script than the question's, or, with nothing tried, one
             without an identifier of the question.
     """
+    query = read_line(reply)
+    if len(query) > MAX_QUERY_CHARS:
+        msg = f"the rewriter's reply must be a query of at most {MAX_QUERY_CHARS} characters, got {len(query)}"
+        raise RewriteError(msg, reason="invalid_reply")
+    lost = [name for name in identifiers(question) if name.casefold() not in query.casefold()]
+    if lost and not tried:
+        msg = "the rewriter left out an identifier of the question"
+        raise RewriteError(msg, reason="invalid_reply")
+    query = " ".join((query, *lost))
+    if _folded(query) in map(_folded, tried):
+        msg = "the rewriter repeated a query that was tried already"
+        raise RewriteError(msg, reason="repeated")
+    if not in_its_script(query, question):
+        msg = "the rewriter answered in another script than the question's"
+        raise RewriteError(msg, reason="invalid_reply")
+    return query
+
+
+def read_line(reply: str) -> str:
+    """The first line of a reply that says something, without reasoning, code fence, announcement, bullet and quotes.
+
+    Raises:
+        RewriteError: There is none.
+    """
     text = without_reasoning(reply)
     if fence := _CODE.search(text):
         text = fence[1]
@@ -87,24 +111,10 @@ def read_query(reply: str, question: str, tried: Sequence[str] = ()) -> str:
     if not any(character.isalnum() for character in query):
         msg = "the rewriter's reply holds no query"
         raise RewriteError(msg, reason="empty")
-    if len(query) > MAX_QUERY_CHARS:
-        msg = f"the rewriter's reply must be a query of at most {MAX_QUERY_CHARS} characters, got {len(query)}"
-        raise RewriteError(msg, reason="invalid_reply")
-    lost = [name for name in _identifiers(question) if name.casefold() not in query.casefold()]
-    if lost and not tried:
-        msg = "the rewriter left out an identifier of the question"
-        raise RewriteError(msg, reason="invalid_reply")
-    query = " ".join((query, *lost))
-    if _folded(query) in map(_folded, tried):
-        msg = "the rewriter repeated a query that was tried already"
-        raise RewriteError(msg, reason="repeated")
-    if not _in_its_script(query, question):
-        msg = "the rewriter answered in another script than the question's"
-        raise RewriteError(msg, reason="invalid_reply")
     return query
 
 
-def _identifiers(question: str) -> list[str]:
+def identifiers(question: str) -> list[str]:
     """The words that have to stay as they are: versions, names in code, abbreviations; in a question of another script every Latin word.
 
     Bare small numbers and ordinals are none: "the 2nd one" is what a rewriting replaces.
@@ -120,7 +130,7 @@ def _identifiers(question: str) -> list[str]:
     ]
 
 
-def _in_its_script(query: str, question: str) -> bool:
+def in_its_script(query: str, question: str) -> bool:
     """Whether the query is in the question's script, as far as scripts tell languages apart; Chinese in the question stays in the query."""
     asked, written = _scripts(question), _scripts(query)
     needed = {"CJK"} & asked.keys() or {script for script, _ in asked.most_common(1)}

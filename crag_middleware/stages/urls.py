@@ -48,7 +48,7 @@ def canonical_url(url: str) -> str:
 def domain(given: str) -> str:
     """A domain as it is compared: lower case, ASCII (IDNA), without dots around it or a leading `*.`; empty if it is no host name."""
     bare = given.strip().removeprefix("*.").strip(".")
-    return "" if set(bare) & set("/@:?#") else host(f"https://{bare}")
+    return "" if set(bare) & set("/@:?#|,") else host(f"https://{bare}")
 
 
 def within(name: str, domains: Iterable[str]) -> bool:

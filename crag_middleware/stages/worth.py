@@ -46,7 +46,7 @@ class Sheet:
 
 
 class Traits(NamedTuple):
-    """One strip's numbers. A share of the question's words counts each by its rarity among all strips of the turn; it lies in [0, 1].
+    """One strip's numbers. A share of the question's words counts each by its rarity among all strips and titles of the turn; it lies in [0, 1].
 
     Attributes:
         words: Share of the question's words in the strip.
@@ -84,8 +84,9 @@ BY_MEANING = (
         titled=1.603, around=0.409, news=1.2, opens=1.197, kind=0.798, title_behind=2.85, page_behind=1.529, near=0.256, near_behind=0.611
     ),
 )
-"""A constant and the weights of a logistic regression, without and with similarity in meaning, fitted by tools/refinement/fit.py, which says on what. The
-unit of `near` makes them fit any embeddings."""
+BY_MEANING_ALONE = (-1.485, Traits(opens=0.988, kind=0.426, near=0.437, near_behind=1.804))
+"""A constant and the weights of a logistic regression: without similarity in meaning, with it, and with it where no word agrees, as across languages. Fitted by
+tools/refinement/fit.py, which says on what. The unit of `near` makes them fit any embeddings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Reading:
 
     Attributes:
         words: The question's words that each strip has.
-        share: What share of the question's words some of them are: each counts by its rarity, those in no strip not at all, numbers and names more.
+        share: What share of the question's words some of them are: each counts by its rarity, those in no strip or title not at all, numbers and names more.
         traits: Each strip's numbers.
         worth: P(the strip is among those that answer), in (0, 1).
     """
@@ -111,19 +112,15 @@ def read(question: str, sheets: Sequence[Sheet]) -> Reading:
     find = part_finder(asked)
     found = [find(sheet.text, sheet.strips) for sheet in sheets]
     words = [[shared.get(i, frozenset()) for i in range(len(sheet.strips))] for sheet, shared in zip(sheets, found, strict=True)]
-    share = _share(question, words)
     titles = [find(sheet.title, (sheet.title,)).get(0, frozenset()) for sheet in sheets]
+    share = _share(question, [*words, [title for sheet, title in zip(sheets, titles, strict=True) if sheet.title]])
     rows = _traits(question, sheets, words, titles, share)
-    return Reading(
-        words,
-        share,
-        rows,
-        [[_probability(one, by_meaning=bool(sheet.near)) for one in row] for sheet, row in zip(sheets, rows, strict=True)],
-    )
+    by_meaning = BY_MEANING if any(map(any, words)) else BY_MEANING_ALONE
+    worth = [[_probability(one, *(by_meaning if sheet.near else BY_WORDS)) for one in row] for sheet, row in zip(sheets, rows, strict=True)]
+    return Reading(words, share, rows, worth)
 
 
-def _probability(traits: Traits, *, by_meaning: bool) -> float:
-    offset, weights = BY_MEANING if by_meaning else BY_WORDS
+def _probability(traits: Traits, offset: float, weights: Traits) -> float:
     return sigmoid(offset + sum(map(mul, weights, traits)))
 
 

@@ -8,7 +8,8 @@ from crag_middleware.ports import AsyncRefiner, AsyncRetriever, AsyncRewriter, A
 from crag_middleware.steps import Call, refine, retrieve, rewrite, search_web
 from crag_middleware.tenancy import Scope
 from crag_middleware.testing.suite import ODD_PASSAGES, ODD_QUESTIONS, PortSuite
-from crag_middleware.types import Exchange, Passage
+from crag_middleware.types import Exchange, Passage, WebFound
+from crag_middleware.web_policy import WebPolicy
 
 AnyRetriever = Retriever | AsyncRetriever
 AnyWebSearch = WebSearch | AsyncWebSearch
@@ -96,14 +97,17 @@ class WebSearchSuite(PortSuite):
         self._check_everywhere(web_search, self._call(self.query), lambda a, b: not self.deterministic or _ids(a) == _ids(b))
 
     def test_it_can_be_called_with_what_is_offered(self, web_search: AnyWebSearch) -> None:
-        """`search(query, *, agent_id, limit, timeout_s, options)`, or fewer keywords."""
+        """`search(query, *, agent_id, limit, timeout_s, options, policy)`, or fewer keywords."""
         self._check_signature(web_search, self._call(self.query))
 
-    def _call(self, query: str, limit: int = 5) -> Call[tuple[Passage, ...]]:
-        return search_web(query, self._scope, limit=limit, timeout_s=self.timeout_s, options={})
+    def _call(self, query: str, limit: int = 5) -> Call[WebFound]:
+        return search_web(query, self._scope, limit=limit, timeout_s=self.timeout_s, options={}, policy=WebPolicy())
 
-    def _found(self, web_search: AnyWebSearch, call: Call[tuple[Passage, ...]]) -> list[tuple[Passage, ...]]:
-        return _read_passages(self._ask(web_search, call), call)
+    def _found(self, web_search: AnyWebSearch, call: Call[WebFound]) -> list[tuple[Passage, ...]]:
+        replies = self._ask(web_search, call)
+        found: list[tuple[Passage, ...]] = [call.read(reply) for reply in replies]
+        _check_ids(replies)
+        return found
 
 
 class RewriterSuite(PortSuite):
@@ -202,9 +206,13 @@ class RefinerSuite(PortSuite):
 def _read_passages(replies: Sequence[Any], call: Call[tuple[Passage, ...]]) -> list[tuple[Passage, ...]]:
     """What the plan reads in each reply, which must not have to repair it."""
     found = [call.read(reply) for reply in replies]
+    _check_ids(replies)
+    return found
+
+
+def _check_ids(replies: Sequence[Sequence[Passage]]) -> None:
     for reply in replies:
         assert len(set(_ids(reply))) == len(reply), f"passages must have ids of their own, got {_ids(reply)}"
-    return found
 
 
 def _ids(passages: Sequence[Passage]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Fits the weights that the refiners pick strips by (`stages/worth.py`), with and without embeddings, and prints them.
+"""Fits the weights that the refiners pick strips by (`stages/worth.py`), with and without embeddings, and with embeddings alone, and prints them.
 
     python tools/refinement/fit.py EVIDENCE.jsonl [--embeddings local,e5] [--limit N]
 
@@ -32,6 +32,7 @@ INSIDE = 0.5
 """A strip counts as one that answers if this share of it stands in gold sentences."""
 
 BY_MEANING_ONLY = ("near", "near_behind")
+WITHOUT_WORDS = ("opens", "kind", *BY_MEANING_ONLY)
 
 
 def main() -> None:
@@ -53,6 +54,7 @@ def main() -> None:
     print(f"# {dict(counts)}, {len(table)} strips with {options.embeddings}, {table[:, -2].mean():.1%} gold")
     _print("BY_WORDS", table, [n for n, name in enumerate(names) if name not in BY_MEANING_ONLY], names)
     _print("BY_MEANING", table, list(range(len(names))), names)
+    _print("BY_MEANING_ALONE", table, [n for n, name in enumerate(names) if name in WITHOUT_WORDS], names)
 
 
 def _rows(item: EvidenceItem, vectors: Vectors, memo: Memo, weight: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Evaluators and refiners by name, for the command line."""
+"""Evaluators, refiners and web searches by name, for the command line."""
 
 import importlib
 import inspect
@@ -7,6 +7,7 @@ from typing import Any
 
 from langchain.chat_models import init_chat_model
 
+from crag_middleware.adapters.bocha import BochaWebSearch
 from crag_middleware.adapters.cascade import CascadeEvaluator
 from crag_middleware.adapters.chat_model import ChatModelEvaluator
 from crag_middleware.adapters.chat_refiner import ChatModelRefiner
@@ -16,12 +17,15 @@ from crag_middleware.adapters.given import as_evaluator
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
+from crag_middleware.adapters.tavily import TavilyWebSearch
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
+from crag_middleware.adapters.web_chain import WebSearchChain
 from crag_middleware.errors import ConfigError
-from crag_middleware.ports import AsyncEvaluator, AsyncRefiner, Evaluator, Refiner, bind
+from crag_middleware.ports import AsyncEvaluator, AsyncRefiner, AsyncWebSearch, Evaluator, Refiner, WebSearch, bind
 from crag_middleware.stages.refine import WordRefiner
 
 NAMES = ("embedding", "e5", "chat", "token", "reranker", "cascade")
+WEB_SEARCHES = ("tavily", "bocha")
 REFINERS = ("words", "embedding", "e5", "chat")
 """Besides these, `package.module:attribute` names one's own."""
 
@@ -85,6 +89,29 @@ def named_refiner(name: str, *, model: str | None = None, base_url: str | None =
             return ChatModelRefiner(_chat_model(model, base_url))
     found: Refiner | AsyncRefiner = _own("refiner", name, REFINERS)
     bind(found, "refine")
+    return found
+
+
+def named_web_search(names: Sequence[str]) -> WebSearchChain:
+    """The web searches of these names, asked in this order; their keys come from the environment.
+
+    Args:
+        names: Of `WEB_SEARCHES`, or `package.module:attribute` for a web search, a class of one or a function that returns one, without arguments.
+
+    Raises:
+        ConfigError: There is none of a name, or it can't be built, such as without its key.
+    """
+    return WebSearchChain(*map(_named_web_search, names))
+
+
+def _named_web_search(name: str) -> WebSearch | AsyncWebSearch:
+    match name:
+        case "tavily":
+            return TavilyWebSearch()
+        case "bocha":
+            return BochaWebSearch()
+    found: WebSearch | AsyncWebSearch = _own("web search", name, WEB_SEARCHES)
+    bind(found, "search")
     return found
 
 

@@ -1,0 +1,70 @@
+"""Orders to a model that stand in a text: what of it speaks to the reader's machine instead of telling something.
+
+Signs of a kind are patterns with weights in log-odds, set by hand; most prove nothing alone. What stands close together is added up. Flagging marks a text
+and lowers the trust in it, it is no protection: orders in a form nobody thought of pass.
+"""
+
+import math
+from collections import defaultdict
+from typing import NamedTuple
+
+from crag_middleware.stages.disguises import hidden, plain
+from crag_middleware.stages.orders import signs
+
+FLAGGED = 0.5
+"""From this score on a text is taken for one that gives orders."""
+
+REACH = 300
+"""Signs this many characters apart, or up to twice as many, belong together."""
+
+DOUBT = 3.0
+"""The weight at which the score is a half."""
+
+DISGUISE = 1.5
+"""Weight of having been hidden, on top of what was found in the hidden text."""
+
+
+class Injection(NamedTuple):
+    """How much a text reads like orders to a model, and by which signs.
+
+    Attributes:
+        score: In [0, 1]; 0 without any sign, from `FLAGGED` on orders are likely.
+        kinds: The kinds of signs in the place that scores highest, in alphabetical order.
+    """
+
+    score: float
+    kinds: tuple[str, ...] = ()
+
+
+def injection_score(text: str) -> float:
+    """How much a text reads like orders to a model, in [0, 1]; see `injection`."""
+    return injection(text).score
+
+
+def injection(text: str) -> Injection:
+    """Looks for orders to a model in a text, in English and Chinese and the commonest ones in German, French, Spanish and Italian, in clear or disguised.
+
+    The weights of the kinds of signs that stand within `REACH` of each other are added up, the highest of each kind; the text scores as its highest place does,
+    so that it does not matter how long it is. Takes time in proportion to the text's length.
+    """
+    clear = plain(text)
+    best, kinds = _highest(clear)
+    for said in hidden(clear):
+        weight, found = _highest(said)
+        if weight and weight + DISGUISE > best:
+            best, kinds = weight + DISGUISE, found | {"disguise": DISGUISE}
+    return Injection(1 / (1 + math.exp(DOUBT - best)) if best else 0.0, tuple(sorted(kinds)))
+
+
+def _highest(text: str) -> tuple[float, dict[str, float]]:
+    """The highest sum of weights of different kinds in two neighbouring stretches, and the kinds with their weights."""
+    stretches: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for start, kind, weight in signs(text):
+        here = stretches[start // REACH]
+        here[kind] = max(weight, here.get(kind, 0.0))
+    places = [
+        here | {kind: max(weight, here.get(kind, 0.0)) for kind, weight in stretches.get(i + 1, {}).items()}
+        for i, here in stretches.items()
+    ]
+    best = max(places, key=lambda place: sum(place.values()), default={})
+    return sum(best.values()), best
