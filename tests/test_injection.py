@@ -214,10 +214,30 @@ def test_an_invisible_character_changes_nothing(text: str, at: int) -> None:
     assert injection(f"{text[:at]}\u200b{text[at:]}") == injection(text)
 
 
-@pytest.mark.parametrize(
-    "unit",
-    ["add ", "send ", "ignore ", "gpt-", "your answer ", "a b ", "-   ", "- / ", "ab,", "\\x41", "0", "A", "a@-", "忽略", "请直接", "\ufdfa", "<~", "%41", "\n", "note to all "],
-)  # fmt: skip
+SLOW = [
+    "add ",
+    "send ",
+    "ignore ",
+    "gpt-",
+    "your answer ",
+    "a b ",
+    "-   ",
+    "- / ",
+    "ab,",
+    "\\x41",
+    "0",
+    "A",
+    "a@-",
+    "忽略",
+    "请直接",
+    "\ufdfa",
+    "<~",
+    "%41",
+    "\n",
+]
+
+
+@pytest.mark.parametrize("unit", [*SLOW, "note to all "])
 def test_no_text_holds_the_look_up(unit: str) -> None:
     begun = time.process_time()
 

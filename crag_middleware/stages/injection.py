@@ -5,11 +5,13 @@ and lowers the trust in it, it is no protection: orders in a form nobody thought
 """
 
 import math
+import re
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from crag_middleware.stages.disguises import hidden, plain
-from crag_middleware.stages.orders import signs
+from crag_middleware.stages.orders import LOUD, QUIET
 
 FLAGGED = 0.5
 """From this score on a text is taken for one that gives orders."""
@@ -59,7 +61,7 @@ def injection(text: str) -> Injection:
 def _highest(text: str) -> tuple[float, dict[str, float]]:
     """The highest sum of weights of different kinds in two neighbouring stretches, and the kinds with their weights."""
     stretches: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for start, kind, weight in signs(text):
+    for start, kind, weight in _signs(text):
         here = stretches[start // REACH]
         here[kind] = max(weight, here.get(kind, 0.0))
     places = [
@@ -68,3 +70,29 @@ def _highest(text: str) -> tuple[float, dict[str, float]]:
     ]
     best = max(places, key=lambda place: sum(place.values()), default={})
     return sum(best.values()), best
+
+
+def _signs(text: str) -> Iterator[tuple[int, str, float]]:
+    """Where each sign begins, its kind and its weight, in no order."""
+    for patterns, spelled in ((_QUIET, text.lower()), (_LOUD, text)):
+        for kind, weights, pattern in patterns:
+            for match in pattern.finditer(spelled):
+                yield match.start(), kind, weights[(match.lastindex or 1) - 1]
+
+
+def _compiled(worded: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, tuple[float, ...], re.Pattern[str]]]:
+    """For each pattern its kind and the weight of each of its groups.
+
+    Those of a kind that begin with a word are made one, the weightiest first: half the time. It only looks ahead, so that no sign hides another.
+    """
+    for kind, known in worded.items():
+        heaviest = sorted(known.items(), key=lambda sign: -sign[1])
+        words = {pattern: weight for pattern, weight in heaviest if pattern.startswith(r"\b")}
+        if words:
+            yield kind, tuple(words.values()), re.compile(rf"\b(?=\w)(?={'|'.join(f'({pattern})' for pattern in words)})", re.MULTILINE)
+        for pattern, weight in heaviest:
+            if pattern not in words:
+                yield kind, (weight,), re.compile(pattern, re.MULTILINE)
+
+
+_QUIET, _LOUD = tuple(_compiled(QUIET)), tuple(_compiled(LOUD))

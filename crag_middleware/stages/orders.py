@@ -1,12 +1,8 @@
 """How orders to a model are worded: signs of several kinds, each with a weight.
 
-Weights are log-odds set by hand, on public collections of attacks and of harmless texts with the same words (tools/injection/measure.py): about 4 for what a
-text hardly says unless it speaks to a model, 1 to 3 for what proves nothing alone. No text of those collections stands here.
+Weights are log-odds set by hand, on public collections of attacks and of harmless texts with the same words (tools/injection/measure.py): 3 and more for what
+a text hardly says unless it speaks to a model, less for what proves nothing alone. No text of those collections stands here.
 """
-
-import re
-from collections.abc import Iterator
-from typing import NamedTuple
 
 _40, _80 = (rf"(?:[^.!?。\n]|\.(?=\w)){{0,{most}}}?" for most in (40, 80))
 """What may stand between two words of one sentence."""
@@ -39,7 +35,10 @@ _TELL = (
 )
 _SEND = r"(?<![.\w])(?:send|forward|(?:e-?)?mail|post|upload|transmit|exfiltrate|transfer|wire|submit|copy|deliver|share|report|bcc|cc)\b(?! of\b)"
 _ADDRESS = r"(?:[\w+-]@[\w-]+\.\w|https?://)"
-_READ = r"(?:summari[sz]|process|read|review|handl|analy[sz]|answer|respond|repl|translat|display|present|index|generat|prepar|writ|see|encounter|load|open|cit|quot|mention|discuss)(?:e|y|ing|ying)?\b"
+_READ = (
+    r"(?:summari[sz]|process|read|review|handl|analy[sz]|answer|respond|repl|translat|display|present|index|generat|prepar|writ|see|encounter|load|open|cit"
+    r"|quot|mention|discuss)(?:e|y|ing|ying)?\b"
+)
 _ORDER = (
     r"(?:also|always|please|first|mention|state|say|include|add|append|e-?mail|send|forward|post|call|use|make sure|ensure|do not|don't|never|recommend|treat"
     r"|report|tell|output|replace|follow|skip|mark|set|run|execute|ignore|reveal|start|begin|end|print|return|claim|describe|rate|deny|refuse|direct"
@@ -55,7 +54,7 @@ _TELL_ZH = r"(?:透露|泄露|输出|打印|显示|展示|告诉|重复|复述|�
 _PROMPT_ZH = r"(?:系统提示词|提示词|系统指令|初始指令|内部指令|隐藏指令|系统消息|初始设定|系统设定|开发者指令|你的(?:指令|规则|设定))"
 _REPLY_ZH = r"(?:回答|回复|答案|输出|响应|总结|摘要)"
 
-_QUIET: dict[str, dict[str, float]] = {
+QUIET: dict[str, dict[str, float]] = {
     # Away with the rules so far.
     "override": {
         rf"{_DROP}{_40}{_EARLIER}{_40}\b{_RULES}": 4.5,
@@ -152,7 +151,8 @@ _QUIET: dict[str, dict[str, float]] = {
     # Doing something with tools.
     "action": {
         r"\b(?:call|use|invoke|run|execute|trigger|using|via|calling|invoking|running)\b (?:the )?(?:\w+ ){0,2}[`'\"]?[a-z]{2,20}_[a-z_]{2,40}\b": 2.5,
-        r"\b(?:call|use|invoke|run|execute|trigger|using|via|calling|invoking|running)\b (?:the )?(?:\w+ ){0,2}[`'\"]?(?:(?:send|delete|forward|transfer|post|upload"
+        r"\b(?:call|use|invoke|run|execute|trigger|using|via|calling|invoking|running)\b (?:the )?(?:\w+ ){0,2}[`'\"]?(?:(?:send|delete|forward"
+        r"|transfer|post|upload"
         r"|exec(?:ute)?|http|grant|pay|wire"
         r"|drop|share|export|e?mail|remove)_[a-z_]{2,40}|[a-z]{2,20}_(?:e?mail|file|post|payment|funds|password|command|shell))\b": 4,
         r"\b(?:execute|perform|make|invoke|issue)\b the following (?:\w+ )?(?:calls?|commands?|actions?|requests?)\b|\bnext (?:action|tool call)\s?:"
@@ -194,11 +194,13 @@ _QUIET: dict[str, dict[str, float]] = {
         rf"(?:{_SEND}|\b(?:export|log|save)\b){_40}\b(?:this|our|entire|full|whole) (?:\w+ )?(?:conversation|chat|session|dialogue?|prompt|context)\b": 3.5,
         r"\b(?:read|open|cat|load)\b[^\n]{0,60}\band (?:then )?(?:send|post|include|return|report|forward|e-?mail|upload|output)\b": 2,
         rf"(?:{_SEND}|\b(?:collect|gather|retrieve|fetch|get|give|include|read|export|dump)\b){_40}"
-        r"\b(?:all|full|entire|complete|every|their|my|previous|last|latest|recent|customers?|user'?s?|clients?|private|personal|this|these|processed)\b (?:\w+ ){0,2}"
+        r"\b(?:all|full|entire|complete|every|their|my|previous|last|latest|recent|customers?|user'?s?|clients?|private|personal|this|these"
+        r"|processed)\b (?:\w+ ){0,2}"
         r"(?:data|lists?|records?|e-?mails?|conversations?|chats?|history|keys?|passwords?|credentials|tokens?|contents?|files?|documents?|contacts?"
         r"|summary|results?"
         r"|logs?|messages?|inbox|details|information|addresses|transactions?|tickets?)\b": 2,
-        r"\bkeys? and send them\b|\b(?:donn[eé]es|datos|dati|kundendaten|daten)\b[^.\n]{0,40}\b(?:clients?|clientes|clienti|extern\w*|esterno)\b": 2,
+        r"\band (?:then )?(?:send|forward|e-?mail|post|upload) (?:it|them|everything|those)\b"
+        r"|\b(?:donn[eé]es|datos|dati|kundendaten|daten)\b[^.\n]{0,40}\b(?:clients?|clientes|clienti|extern\w*|esterno)\b": 2,
         r"(?:全部|所有|完整|用户的?|客户的?)[^。\n]{0,6}(?:数据|名单|记录|邮件|对话|聊天|历史|密[钥码]|凭[证据]|文件|联系人|信息)": 1.5,
         r"(?:以上|本次|全部|整个|当前|这[段次])的?(?:对话|会话|聊天)": 2,
     },
@@ -212,7 +214,8 @@ _QUIET: dict[str, dict[str, float]] = {
         rf"(?:^|[.:!;] )(?:please )?{_ORDER}{_80}\b(?:when|while|whenever) (?:you )?(?:are )?{_READ}": 3,
         rf"\b(?:when|while|after|once|whenever) (?:you )?(?:are )?{_READ} (?:to )?(?:this|the)\b": 1.5,
         r"\b(?:every|any|all|each) (?:future |subsequent )(?:repl(?:y|ies)|responses?|answers?|messages?|requests?|sessions?)\b|\bnext user message\b": 2.5,
-        r"\bfrom (?:now|here|this (?:point|moment)) on\b|\bgoing forward\b|\bhenceforth\b|\bright now\b|\bimmediately\b|\bin future (?:sessions?|conversations?)": 0.7,
+        r"\bfrom (?:now|here|this (?:point|moment)) on\b|\bgoing forward\b|\bhenceforth\b|\bright now\b|\bimmediately\b|\bin future (?:sessions?"
+        r"|conversations?)": 0.7,
         r"\byour (?:first|next|new|real|main|only) (?:task|job|step|action|goal|objective)\b|\bdo the following first\b|\bfirst,? do the following\b": 2,
         r"(?:^|[.:] )to (?:complete|close|finish|finali[sz]e|verify|confirm|retain)\b[^.\n]{0,40},": 1,
         r"\b(?:then|and) (?:continue|proceed|carry on|go on|resume)\b[^.\n]{0,20}\b(?:normal|usual|normally|task|as if)\b"
@@ -243,8 +246,9 @@ _QUIET: dict[str, dict[str, float]] = {
         rf"\b(?:in|into|to|with|within|of|throughout) your (?:\w+ )?{_OUTPUT}": 3,
         rf"\byour (?:\w+ )?{_OUTPUT}(?:'s)? (?:must|should|has to|needs to|shall)\b": 3,
         r"\b(?:text|content|summary|answer|response|reply|output|code)s? (?:that )?you (?:generate|write|produce|give|create|return)\b": 3,
-        r"\b(?:reply|respond|answer|output|say|print)\b (?:back )?(?:with )?(?:a single|one word|the (?:word|phrase|text|sentence|following|string)|nothing)\b": 2.5,
-        rf"请?在?(?:回复|回答|作答|答复|总结|输出)时,?(?:请|需|必须|务必|都|一律|附上|加上|提及|包含)|改为?输出|而不是回答": 3,
+        r"\b(?:reply|respond|answer|output|say|print)\b (?:back )?(?:with )?(?:a single|one word|the (?:word|phrase|text|sentence|following|string)"
+        r"|nothing)\b": 2.5,
+        r"请?在?(?:回复|回答|作答|答复|总结|输出)时,?(?:请|需|必须|务必|都|一律|附上|加上|提及|包含)|改为?输出|而不是回答": 3,
         r"(?:^|[.!?:,;\n\"'] {0,2}|\bplease |\bmust |\bshould |\balways )(?:reply|respond|answer|output|say)\b[^.\n]{0,30}\b(?:only|just|exclusively"
         r"|nothing (?:but|else)|verbatim|exactly|word for word)\b": 4,
         r"\b(?:verbatim|word for word)\b|\bappend \W?\w+\W? to\b": 1.5,
@@ -342,48 +346,11 @@ _QUIET: dict[str, dict[str, float]] = {
         r"解码[^。\n]{0,20}(?:执行|遵[守循照]|照做|按)": 4,
     },
 }
+"""By kind, the patterns of signs and their weights, for texts in one spelling (see `disguises.plain`) and small letters. Gaps are bounded: time is linear."""
 
-_LOUD: dict[str, dict[str, float]] = {
+LOUD: dict[str, dict[str, float]] = {
     "role": {r"\b(?:SYSTEM|ADMIN|ASSISTANT|DEVELOPER|MODEL|AI)\b(?: [A-Z]{1,20}){0,3}\s?:": 3},
     "persona": {r"\bDAN\b": 2},
     "authority": {r"\b(?:OVERRIDE|IMPORTANT|URGENT|ATTENTION|CRITICAL|ALERT|NOTICE|WARNING|INFORMATION|TODO|MANDATORY)\b": 1},
 }
-"""Signs in capitals."""
-
-
-class Sign(NamedTuple):
-    """A sign of an order in a text: where it begins, its kind, its weight in log-odds."""
-
-    start: int
-    kind: str
-    weight: float
-
-
-def signs(text: str) -> Iterator[Sign]:
-    """The signs of orders in a text, in no order. Takes time in proportion to its length.
-
-    Args:
-        text: In one spelling, see `disguises.plain`.
-    """
-    for patterns, spelled in ((_QUIET_PATTERNS, text.lower()), (_LOUD_PATTERNS, text)):
-        for kind, weights, pattern in patterns:
-            for match in pattern.finditer(spelled):
-                yield Sign(match.start(), kind, weights[(match.lastindex or 1) - 1])
-
-
-def _compiled(worded: dict[str, dict[str, float]]) -> Iterator[tuple[str, tuple[float, ...], re.Pattern[str]]]:
-    """For each pattern its kind and the weight of each of its groups.
-
-    Those of a kind that begin with a word are one pattern, the weightiest first: half the time. It looks ahead, so that no sign hides another.
-    """
-    for kind, known in worded.items():
-        heaviest = sorted(known.items(), key=lambda sign: -sign[1])
-        words = {pattern: weight for pattern, weight in heaviest if pattern.startswith(r"\b")}
-        if words:
-            yield kind, tuple(words.values()), re.compile(rf"\b(?=\w)(?={'|'.join(f'({pattern})' for pattern in words)})", re.MULTILINE)
-        for pattern, weight in heaviest:
-            if pattern not in words:
-                yield kind, (weight,), re.compile(pattern, re.MULTILINE)
-
-
-_QUIET_PATTERNS, _LOUD_PATTERNS = tuple(_compiled(_QUIET)), tuple(_compiled(_LOUD))
+"""The same for signs that only capitals make."""

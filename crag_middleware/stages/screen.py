@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, overload
+from typing import Literal
 
 from crag_middleware.stages.fences import seen
 from crag_middleware.stages.injection import injection_score
@@ -33,15 +33,9 @@ MIN_REST_CHARS = 200
 Language = Literal["en", "zh", "other"]
 
 
-@overload
-def screen(found: Sequence[Passage], known: Sequence[Passage]) -> tuple[Passage, ...]: ...
-@overload
 def screen(
     found: Sequence[Passage], known: Sequence[Passage], *, query: str, policy: WebPolicy
-) -> tuple[tuple[Passage, ...], tuple[Dropped, ...]]: ...
-def screen(
-    found: Sequence[Passage], known: Sequence[Passage], *, query: str = "", policy: WebPolicy | None = None
-) -> tuple[Passage, ...] | tuple[tuple[Passage, ...], tuple[Dropped, ...]]:
+) -> tuple[tuple[Passage, ...], tuple[Dropped, ...]]:
     """The web passages that may and need be graded, in their order and ranked anew from 1, and the others with the reason why they are not.
 
     Characters and HTML comments that a browser would not show are removed from text and title first. Then a passage is dropped for the first of these that is
@@ -64,13 +58,6 @@ def screen(
         query: What was searched for.
         policy: The tenant's.
     """
-    kept, dropped = _screen(found, known, query, policy or WebPolicy(deny_domains=()))
-    return (kept, dropped) if policy else kept
-
-
-def _screen(
-    found: Sequence[Passage], known: Sequence[Passage], query: str, policy: WebPolicy
-) -> tuple[tuple[Passage, ...], tuple[Dropped, ...]]:
     allowed = _allowed(policy)
     covered = coverage(query)
     urls = {canonical_url(p.url) for p in known} - {""}
