@@ -219,3 +219,14 @@ def test_an_old_relevant_version_does_not_hide_behind_a_new_incorrect_one():
     new = graded("incorrect", id="new", source="a.md", metadata={"version": "2"})
 
     assert [g.passage.id for g in arrange([new, old])] == ["old", "new"]
+
+
+def test_the_evidence_score_breaks_ties_and_nothing_else():
+    def one(id_, probability, score):
+        return Graded(passage=Passage(id=id_, text=id_, evidence_score=score), grade=grade("relevant", probability, id_))
+
+    weak, strong, other = one("weak", 0.95, 0.45), one("strong", 0.95, 0.88), one("other", 0.96, 0.92)
+
+    assert [g.passage.id for g in arrange([weak, strong])] == ["strong", "weak"]
+    assert [g.passage.id for g in arrange([strong, weak])] == ["strong", "weak"]
+    assert [g.passage.id for g in arrange([weak, other, strong])] == ["weak", "other", "strong"]

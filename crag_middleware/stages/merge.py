@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 
 from crag_middleware.types import Graded, Label, Passage
 
@@ -32,10 +33,14 @@ def unseen(passages: Sequence[Passage], seen: Sequence[Passage]) -> tuple[Passag
 def arrange(graded: Sequence[Graded]) -> tuple[Graded, ...]:
     """Best first: by label, then in the given order; versions of one page swap places so that the newest leads.
 
+    Neighbours with the same label and probability are a tie, which the evidence score breaks.
+
     Two passages are versions of one page if they name the same document (`doc_id`, else source and title) and differ in `version`,
     or lack versions, say nearly the same and differ in `created_at`.
     """
-    ordered = sorted(graded, key=lambda g: _ORDER[g.grade.label])
+    ordered: list[Graded] = []
+    for _, tied in groupby(sorted(graded, key=lambda g: _ORDER[g.grade.label]), key=lambda g: (g.grade.label, g.grade.probability)):
+        ordered += sorted(tied, key=lambda g: -(g.passage.evidence_score or 0.0))
     for label in _ORDER:
         places = [i for i, g in enumerate(ordered) if g.grade.label == label]
         for place, item in zip(places, _newest_first([ordered[i] for i in places]), strict=True):
