@@ -22,6 +22,10 @@ MAX_CHARS = 400
 """Of a query that somebody approved; longer ones are refused by search services."""
 
 
+_DOWN = ("timeout", "unavailable", "unauthorized", "quota", "rate_limited")
+"""Reasons for which a model will hardly answer the next call either."""
+
+
 def wants_web(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> bool:
     """Whether the web is the next source. No verdict means that the knowledge could not be searched."""
     if verdict == "relevant":
@@ -87,7 +91,9 @@ def _leaving(query: str, run: Run, *, draft: bool) -> Plan[WebQuery | None]:
     """
     policy = run.web
     text = own = compose(query, protected=policy.protected_terms).text
-    if draft and run.policy.has_keywords and run.settings.web_keywords and text:
+    # A rewriter that could not be reached a moment ago would most likely cost as long again.
+    is_down = any(trouble.step == "rewrite" and trouble.reason in _DOWN for trouble in run.troubles)
+    if draft and run.policy.has_keywords and run.settings.web_keywords and text and not is_down:
         yield Stage("rewriting")
         run.count("keywords")
         try:

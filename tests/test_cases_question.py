@@ -139,7 +139,7 @@ def test_a_rewriting_that_fails_leaves_the_users_words(how, first, answer, follo
     turn = Turn([("user", first), ("assistant", answer), ("user", follow_up)], how, rewriter=ScriptedModel(script=[reply]))
 
     assert turn.queries == [follow_up]
-    assert [d["step"] for d in turn.receipt["degraded"]] == ["rewrite"]
+    assert [d["step"] for d in turn.receipt["degraded"]] == (["rewrite"] if isinstance(reply, Exception) else ["rewrite", "keywords"])
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_a_rewriting_in_another_language_or_without_the_identifiers_is_not_used(
     turn = Turn([("user", "Hi, tax and tools"), ("assistant", "Sure."), ("user", question)], how, rewriter=ScriptedModel(script=[drifted]))
 
     assert turn.queries == [question]
-    assert turn.receipt["degraded"] == [{"step": "rewrite", "reason": "invalid_reply"}]
+    assert turn.receipt["degraded"][0] == {"step": "rewrite", "reason": "invalid_reply"}
 
 
 @both

@@ -15,8 +15,7 @@ def named(question: str, text: str) -> float:
     wanted, counted = names(question), numbers(question)
     if not wanted and not counted:
         return 1.0
-    folded = text.casefold()
-    here = sum(_stands_in(name, folded) for name in wanted) + len(counted & numbers(text) if counted else ())
+    here = sum(_stands_in(name, text) for name in wanted) + len(counted & numbers(text) if counted else ())
     return here / (len(wanted) + len(counted))
 
 
@@ -39,10 +38,11 @@ def names(question: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _stands_in(name: str, folded: str) -> bool:
+def _stands_in(name: str, text: str) -> bool:
     """Whether a name stands in a text as a word, in the plural, or, if long, with another ending."""
     if len(name) >= _PREFIX and name.isalpha():
         pattern = re.escape(name[:_PREFIX])
     else:
         pattern = rf"{re.escape(name.removesuffix('s') if len(name) > 3 else name)}s?(?![a-z0-9])"
-    return re.search(rf"(?<![a-z0-9]){pattern}", folded) is not None
+    # Not in the folded text: folding makes letters of others, such as `ss` of ß, which then stand beside the name.
+    return re.search(rf"(?<![a-z0-9]){pattern}", text, re.IGNORECASE | re.ASCII) is not None
