@@ -4,6 +4,7 @@ Signs of a kind are patterns with weights in log-odds, set by hand; most prove n
 and lowers the trust in it, it is no protection: orders in a form nobody thought of pass.
 """
 
+import hashlib
 import math
 import re
 from collections import defaultdict
@@ -38,9 +39,21 @@ class Injection(NamedTuple):
     kinds: tuple[str, ...] = ()
 
 
+MAX_REMEMBERED = 20_000
+"""Texts whose score is remembered, by digest: the same passages come up turn after turn, and reading one of 800 characters takes 1.5 ms."""
+
+_remembered: dict[bytes, float] = {}
+
+
 def injection_score(text: str) -> float:
     """How much a text reads like orders to a model, in [0, 1]; see `injection`."""
-    return injection(text).score
+    key = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+    score = _remembered.get(key)
+    if score is None:
+        if len(_remembered) >= MAX_REMEMBERED:
+            _remembered.clear()
+        score = _remembered[key] = injection(text).score
+    return score
 
 
 def injection(text: str) -> Injection:
