@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_milvus import Milvus
 from langgraph.errors import GraphInterrupt
-from pymilvus import DataType, MilvusClient
+from pymilvus import DataType, MilvusClient, MilvusException
 from pymilvus.client.connection_manager import AsyncConnectionManager
 
 from crag_middleware.adapters.milvus import MilvusRetriever
+from crag_middleware.adapters.milvus_errors import CONNECT_FAILED
 from crag_middleware.adapters.milvus_schema import read_layout
 from crag_middleware.errors import ConfigError, RetrievalError, TenantError
 from crag_middleware.settings import CRAGSettings
@@ -529,6 +530,28 @@ class TestFailures:
             retriever.retrieve("library", agent_id="a", limit=5, timeout_s=10)
 
         assert caught.value.reason == "not_loaded"
+
+    @pytest.mark.parametrize(("failures", "reason"), [(1, None), (2, "unavailable")])
+    def test_a_connection_that_was_lost_is_tried_once_more(self, store: Milvus, failures: int, reason: str | None) -> None:
+        class LosesConnection(MilvusClient):
+            left = failures
+
+            def hybrid_search(self, *arguments: Any, **keywords: Any) -> Any:
+                if self.left:
+                    self.left -= 1
+                    raise MilvusException(CONNECT_FAILED, "connection lost: MARKER")
+                return super().hybrid_search(*arguments, **keywords)
+
+        retriever = MilvusRetriever(store)
+        store._milvus_client = LosesConnection(**store._connection_args)
+
+        if reason is None:
+            assert ids(retriever.retrieve("library", agent_id="a", limit=5, timeout_s=10))[0] == "a1"
+            return
+        with pytest.raises(RetrievalError, match="can't be reached") as caught:
+            retriever.retrieve("library", agent_id="a", limit=5, timeout_s=10)
+        assert caught.value.reason == reason
+        assert "MARKER" not in str(caught.value)
 
     def test_a_failing_search_tells_nobody_the_tenant_or_the_question(
         self, store: Milvus, search: Search, caplog: pytest.LogCaptureFixture

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
 
+import grpc
 from langchain_core.embeddings import Embeddings
 from langchain_milvus import Milvus
 from langchain_milvus.utils.sparse import BaseSparseEmbedding
@@ -14,7 +15,7 @@ from langgraph.errors import GraphBubbleUp
 from pymilvus import AnnSearchRequest, MilvusException, RRFRanker
 
 from crag_middleware.adapters.milvus_clients import LoopClients
-from crag_middleware.adapters.milvus_errors import NOT_LOADED, guarded
+from crag_middleware.adapters.milvus_errors import NOT_LOADED, diagnosis, guarded
 from crag_middleware.adapters.milvus_schema import Leg, read_layout
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.adapters.rows import LEGS, from_hit, similarity
@@ -178,13 +179,17 @@ class MilvusRetriever:
         return "hybrid_search", common | {"reqs": requests, "ranker": RRFRanker(self._settings.rrf_k)}
 
     def _fetch(self, method: str, arguments: dict[str, Any], scope: Scope, deadline: float) -> _Search[Sequence[Hit]]:
-        """The tenant's hits, best first. A collection that is not loaded is loaded once."""
+        """The tenant's hits, best first.
+
+        A collection that is not loaded is loaded once. Where a connection was lost, as an idle one may be, the search is sent once more.
+        """
         try:
             found = yield _Ask(method, arguments | {"timeout": _left(deadline)})
-        except MilvusException as error:
-            if error.code != NOT_LOADED:
+        except (MilvusException, grpc.RpcError) as error:
+            if getattr(error, "code", None) == NOT_LOADED:
+                yield _Ask("load_collection", {"collection_name": self._layout.collection, "timeout": _left(deadline)})
+            elif diagnosis(error)[0] != "unavailable" or monotonic() >= deadline:
                 raise
-            yield _Ask("load_collection", {"collection_name": self._layout.collection, "timeout": _left(deadline)})
             found = yield _Ask(method, arguments | {"timeout": _left(deadline)})
         hits: Sequence[Hit] = found[0]
         check_owners((self._layout.tenant.owner(hit["entity"]) for hit in hits), scope)
