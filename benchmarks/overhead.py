@@ -3,7 +3,7 @@
     python benchmarks/overhead.py [--rounds 200]
 
 Prints the median milliseconds of one agent turn without and with the middleware, interleaved in one run, and their difference for a turn of one
-model call and for each further call of a tool loop.
+model call and for each further call of a tool loop; and what it costs once to read the passages for embedded orders.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from langchain_core.tools import tool
 from texts import QUESTIONS, by_language
 
 from crag_middleware import CRAGMiddleware, CRAGSettings, Passage
+from crag_middleware.stages.injection import injection
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever
 
 
@@ -61,6 +62,10 @@ def main() -> None:
             times = [(milliseconds(plain, question), milliseconds(with_crag, question)) for _ in range(rounds)]
             added[calls] = statistics.median(b for _, b in times[5:]) - statistics.median(a for a, _ in times[5:])
             print(f"{language}: {calls} tool calls: plain {statistics.median(a for a, _ in times):.2f} ms, added {added[calls]:.2f} ms")
+        begun = time.perf_counter()
+        for text in texts:
+            injection(text)
+        print(f"{language}: passages read for embedded orders, which is remembered: {(time.perf_counter() - begun) * 1000:.2f} ms")
         print(f"{language}: added by each further model call of a turn: {(added[4] - added[0]) / 4:.2f} ms")
 
 

@@ -84,3 +84,7 @@ class Run:
     def trouble(self, step: str, error: CRAGError) -> None:
         """Remember a step that failed."""
         self.troubles.append(Trouble(step, error.reason))
+
+    def attempted(self, outcome: WebFound | CRAGError) -> None:
+        """Remember who was asked in a web search, whatever came of it."""
+        self.web_attempts += getattr(outcome, "attempts", ())

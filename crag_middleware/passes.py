@@ -42,6 +42,7 @@ def graded(
     outcome, *early = yield Together((*asked, beside) if beside else asked)
     if early:
         run.early = early[0]
+        run.attempted(early[0])
     if isinstance(outcome, CRAGError):
         run.trouble(step, outcome)
         grades = tuple(Grade(passage_id=p.id, probability=None, label="ungraded") for p in passages)

@@ -17,10 +17,11 @@ from crag_middleware.types import Graded, Trouble, Verdict, WebFound, WebQuery
 Added = tuple[tuple[Kept, ...], tuple[Graded, ...], tuple[Kept, ...]]
 """The knowledge's strips, all web passages that were graded, the web's strips."""
 
-
 MAX_CHARS = 400
 """Of a query that somebody approved; longer ones are refused by search services."""
 
+_NOTHING_LEAVES = frozenset({"no_web_query", "web_vetoed"})
+"""Notes after which a turn sends nothing to the web."""
 
 _DOWN = ("timeout", "unavailable", "unauthorized", "quota", "rate_limited")
 """Reasons for which a model will hardly answer the next call either."""
@@ -28,9 +29,14 @@ _DOWN = ("timeout", "unavailable", "unauthorized", "quota", "rate_limited")
 
 def wants_web(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> bool:
     """Whether the web is the next source. No verdict means that the knowledge could not be searched."""
+    wanted = _is_next(verdict, known, run)
+    if run.early is not None and not wanted:
+        run.notes.append("web_not_needed")
+    return wanted
+
+
+def _is_next(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> bool:
     if verdict == "relevant":
-        if run.early is not None:
-            run.notes.append("web_not_needed")
         return False
     if not run.policy.has_web_search:
         run.notes.append("no_web_search")
@@ -71,6 +77,7 @@ def add_web(query: str, kept: tuple[Graded, ...], known: Sequence[Graded], run: 
             run.count("refiner")
             calls += (refine(query, tuple(g.passage for g in kept), run.scope, timeout_s=run.settings.refine_timeout_s, memo=run.memo),)
         found, *picked = yield Together(calls)
+        run.attempted(found)
         kept_known = keep(kept, picked[0], run) if picked else ()
     else:
         yield Stage("refining")
@@ -89,6 +96,8 @@ def _leaving(query: str, run: Run, *, draft: bool) -> Plan[WebQuery | None]:
 
     What the rewriter writes gives words only: where is searched is the user's (`site:`) or the policy's to say.
     """
+    if not _NOTHING_LEAVES.isdisjoint(run.notes) or any(trouble.step == "approve_web_query" for trouble in run.troubles):
+        return None  # Decided already, for a search that was to begin early.
     policy = run.web
     text = own = compose(query, protected=policy.protected_terms).text
     # A rewriter that could not be reached a moment ago would most likely cost as long again.
@@ -134,8 +143,6 @@ def _passages(found: WebFound | CRAGError, run: Run) -> Sequence[Any]:
     """What was found; nothing, and told, if the search failed."""
     if isinstance(found, CRAGError):
         run.trouble("search_web", found)
-        run.web_attempts += getattr(found, "attempts", ())
         return ()
-    run.web_attempts += found.attempts
     run.web_dropped += found.dropped
     return found

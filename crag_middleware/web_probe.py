@@ -1,6 +1,6 @@
 """A web search as a turn would make it, looked at from outside: what would leave, what comes, what is dropped and why."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from crag_middleware.adapters.given_web import AnyWebSearch, as_web_search
@@ -31,7 +31,7 @@ class Probe:
     error: str = ""
     attempts: tuple[WebAttempt, ...] = ()
     kept: tuple[Passage, ...] = ()
-    dropped: tuple[Dropped, ...] = field(default=())
+    dropped: tuple[Dropped, ...] = ()
 
 
 def probe(

@@ -89,4 +89,5 @@ def test_input_that_can_not_be_used_is_one_line(arguments: list[str], told: str)
 def test_a_question_of_nothing_but_secrets_is_not_sent(server: WebServer) -> None:
     shown = crag("password=hunter22", "--provider", "tavily")
 
-    assert "nothing of this question may leave" in shown.output or "hunter22" not in str(server.requests)
+    assert shown.exit_code == 0
+    assert "hunter22" not in shown.output + str(server.requests)

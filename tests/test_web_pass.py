@@ -88,6 +88,33 @@ def test_a_speculative_search_that_fails_matters_only_when_it_is_needed(how):
 
 
 @both
+def test_an_early_search_stands_in_the_receipt_also_when_it_was_not_needed(how):
+    _, receipt = turn(how, web_search=ScriptedWebSearch([PAGE]), web_policy=WebPolicy(mode="speculative"))
+
+    assert [(a["provider"], a["results"]) for a in receipt["web_attempts"]] == [("ScriptedWebSearch", 1)]
+    assert receipt["notes"].count("web_not_needed") == 1
+
+
+@both
+@pytest.mark.parametrize("answer", [None, 7])
+def test_a_veto_stands_for_the_whole_turn(how, answer):
+    """A speculative search asks first; neither the round after another query nor the verdict asks again."""
+    asked = []
+
+    def approve(query, agent_id):
+        asked.append(query)
+        return answer
+
+    web = ScriptedWebSearch([PAGE])
+    rewriter = ScriptedRewriter("exporter default port")
+
+    turn(how, evaluator=WRONG, web_search=web, rewriter=rewriter, approve_web_query=approve, web_policy=WebPolicy(mode="speculative"))
+
+    assert asked == [QUESTION]
+    assert not web.asked
+
+
+@both
 def test_each_tenant_has_its_own_policy_and_one_without_has_no_web(how):
     web = ScriptedWebSearch([PAGE])
     policies = {"a": WebPolicy(), "b": WebPolicy(mode="off")}
@@ -172,9 +199,8 @@ def test_the_rewriter_drafts_the_web_query_from_the_question_alone(how):
     _, receipt = turn(how, evaluator=WRONG, web_search=web, rewriter=rewriter)
 
     assert rewriter.drafted == [QUESTION]
-    assert web.asked == ["exporter default port"] or web.asked == ["exporter default port site evil.example"]
+    assert web.asked == ["exporter default port"]
     assert receipt["calls"]["keywords"] == 1
-    assert "include_domains" not in web.options[-1] if hasattr(web, "options") else True
 
 
 @both
@@ -209,7 +235,7 @@ def test_a_site_that_the_user_names_is_where_is_searched(how):
     turn(how, f"{QUESTION} site:ports.example", evaluator=WRONG, web_search=Web())
 
     (query, options), *_ = got
-    assert "site" not in query.split("?")[-1] or "site:" not in query
+    assert query == QUESTION
     assert options["include_domains"] == ["ports.example"]
 
 
