@@ -7,6 +7,7 @@
     ├── GradingError     the evaluator gave no usable grades
     ├── WebSearchError   the web could not be searched
     ├── RewriteError     the rewriter gave no usable query
+    ├── RerankError      the reranker gave no usable scores
     ├── RefineError      the refiner gave no usable strips
     └── IngestError      documents could not be embedded or written
 
@@ -75,6 +76,10 @@ class WebSearchError(CRAGError):
 
 class RewriteError(CRAGError):
     """The rewriter failed or returned nothing."""
+
+
+class RerankError(CRAGError):
+    """The reranker failed or returned what are no scores."""
 
 
 class RefineError(CRAGError):

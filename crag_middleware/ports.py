@@ -21,6 +21,9 @@ class Retriever(Protocol):
     """Finds passages of one tenant, best first, at most `limit`.
 
     `retrieve(question, *, agent_id, limit, timeout_s) -> Sequence[Passage]`
+
+    It may also have `neighbours`, or `aneighbours`: `neighbours(passages, *, agent_id, reach, timeout_s) -> Sequence[Sequence[Passage]]`, for each passage
+    the chunks of its document that stand at most `reach` places before or after it, without itself, in the document's order; empty where nothing is known.
     """
 
     def retrieve(self, *arguments: Any, **keywords: Any) -> Sequence[Passage]:
@@ -95,6 +98,10 @@ class Rewriter(Protocol):
 
     It may also have `keywords`, or `akeywords`: `keywords(question, *, agent_id, timeout_s) -> str`, what to type into a web search engine to find the answer.
     It is given the question as it may leave and nothing else; what it returns is composed once more, so that it can set nothing but the text.
+
+    It may also have `decompose`, or `adecompose`: `decompose(question, *, agent_id, timeout_s) -> Sequence[str]`, the questions, three at most, that together
+    make up a compound one; empty for a question that is none. And `hypothetical`, or `ahypothetical`: `hypothetical(question, *, agent_id, timeout_s) -> str`,
+    a passage as it might stand in a document that answers the question; it is searched with, and shown to nobody.
     """
 
     def rewrite(self, *arguments: Any, **keywords: Any) -> str:
@@ -108,6 +115,29 @@ class AsyncRewriter(Protocol):
 
     async def arewrite(self, *arguments: Any, **keywords: Any) -> str:
         """The new query in the question's language."""
+        ...
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Scores passages against the question, for their order alone: what they are worth is the evaluator's to say.
+
+    `rerank(question, passages, *, agent_id, timeout_s) -> Sequence[float | None]`
+
+    It may have an attribute `floor`: passages with a score below it are left out, by this scorer's own scale.
+    """
+
+    def rerank(self, *arguments: Any, **keywords: Any) -> Sequence[float | None]:
+        """A score for each passage, in the passages' order, higher is better; None for one that it could not score."""
+        ...
+
+
+@runtime_checkable
+class AsyncReranker(Protocol):
+    """The async form of `Reranker`: `arerank`, with the same arguments and result."""
+
+    async def arerank(self, *arguments: Any, **keywords: Any) -> Sequence[float | None]:
+        """A score for each passage, in the passages' order, higher is better; None for one that it could not score."""
         ...
 
 

@@ -24,6 +24,8 @@ DEFAULT_CONFIDENCE = 0.92
 """Stored trust in a tenant's own documents, so that a floor of 0.9 keeps them."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Days = Annotated[float, Field(gt=0, le=36_500)]
+QueryVariant = Literal["hypothetical", "keywords"]
 Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
@@ -35,15 +37,24 @@ class CRAGSettings(BaseModel):
         upper: Overrides the upper threshold for passages: calibrated probabilities above it are `relevant`.
         verdict_rule: What the verdict is cut from: `paper`, any passage relevant; `set`, P(the passages together answer), which needs a calibration
             that tells it, and is cut by that calibration's own thresholds.
-        top_k: Passages kept after fusion and graded.
+        top_k: Passages kept of all that was found, and graded.
+        recall_k: Passages each route brings to the merge, if it does not say otherwise.
         candidates: Candidates each search leg brings into the fusion.
         rrf_k: The constant of reciprocal rank fusion (Cormack et al., SIGIR 2009, doi:10.1145/1571941.1572114).
+        near_duplicate: Cosine similarity from which two passages of one meaning are copies (docs/routes.md says what it means for which embeddings); None to
+            compare by text only.
+        half_life_days: After how many days a passage of the knowledge counts half; None for never. A route has its own.
+        half_lives_days: The same by document type (`doc_type` in the metadata), over any route's.
+        mmr_lambda: Relevance against variety when the final passages are chosen, from 0 (variety) to 1 (the plain order).
+        neighbours: How many chunks before and after a kept passage come along with it, as far as the budget goes.
         min_confidence: Floor on the stored confidence: rows must lie above it. None for no floor.
         filter: Further conditions on rows as data, `{field: value}` or `{field: {op: value}}`; it can only narrow the tenant's rows.
         explain: Adds each leg's rank and score to the receipt, at the cost of one more search a leg.
         standalone_questions: Whether a question with history is first made understandable on its own (a model call).
         history_messages: How many earlier texts the rewriter sees.
         max_question_chars: Longer questions are shortened to their question sentences, head and tail before anything is searched.
+        decompose: Whether a compound question is also searched as its parts, three at most (a model call).
+        query_variants: What else is searched beside the question: a `hypothetical` passage that answers it, its `keywords` (a model call each).
         max_rewrites: Rounds of "rewrite and retrieve again" after an `incorrect` verdict.
         web_results: How many web results are asked for.
         web_keywords: Whether the rewriter drafts the web query from the question, if it can (a model call before a search).
@@ -57,6 +68,9 @@ class CRAGSettings(BaseModel):
         language: Language of rules and notes; `auto` follows the question.
         receipt_detail: `injected` keeps all passage text that was not injected out of the receipt; `full` adds it and the evaluator's reasons.
         save_evidence: Whether block and receipt are saved in checkpoints. Without it an interrupted turn runs the plan once more when resumed.
+        max_model_calls: Calls of evaluator, rewriter and keywords in one turn at most; optional ones are left out first. None for no limit.
+        turn_timeout_s: Deadline of the whole corrective pass, in seconds; each step gets what is left of it. None for the steps' own only.
+        rerank_timeout_s: Deadline of one reranking, in seconds.
         retrieve_timeout_s: Deadline of one search of the knowledge, in seconds.
         grade_timeout_s: Deadline of one grading, in seconds.
         rewrite_timeout_s: Deadline of one rewriting, in seconds.
@@ -70,14 +84,22 @@ class CRAGSettings(BaseModel):
     upper: Fraction | None = None
     verdict_rule: VerdictRule = "paper"
     top_k: int = Field(default=5, ge=1, le=100)
+    recall_k: int = Field(default=20, ge=1, le=200)
     candidates: int = Field(default=20, ge=1, le=1000)
     rrf_k: int = Field(default=60, ge=1, le=16383)
+    near_duplicate: Fraction | None = 0.95
+    half_life_days: Days | None = None
+    half_lives_days: Mapping[str, Days] = Field(default_factory=dict)
+    mmr_lambda: Fraction = 1.0
+    neighbours: int = Field(default=0, ge=0, le=5)
     min_confidence: Fraction | None = None
     filter: Mapping[str, Any] | None = None
     explain: bool = False
     standalone_questions: bool = True
     history_messages: int = Field(default=6, ge=0, le=50)
     max_question_chars: int = Field(default=1000, ge=100, le=8000)
+    decompose: bool = False
+    query_variants: tuple[QueryVariant, ...] = ()
     max_rewrites: int = Field(default=1, ge=0, le=3)
     web_results: int = Field(default=3, ge=1, le=20)
     web_keywords: bool = True
@@ -91,6 +113,9 @@ class CRAGSettings(BaseModel):
     language: Literal["auto", "en", "zh"] = "auto"
     receipt_detail: Literal["injected", "full"] = "injected"
     save_evidence: bool = True
+    max_model_calls: int | None = Field(default=None, ge=1, le=100)
+    turn_timeout_s: Seconds | None = None
+    rerank_timeout_s: Seconds = 5.0
     retrieve_timeout_s: Seconds = 10.0
     grade_timeout_s: Seconds = 30.0
     rewrite_timeout_s: Seconds = 15.0

@@ -1,6 +1,6 @@
 """The values that travel between stages. All are frozen and hold tuples."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +21,25 @@ Language = Literal["en", "zh"]
 
 
 @dataclass(frozen=True, slots=True)
+class Hit:
+    """A place in one list of results: who found a passage, asked what, and as which.
+
+    Attributes:
+        route: The route's name.
+        query: Which of the turn's queries was asked, counted from 0 in the order of `Evidence.queries`.
+        rank: Place in the list, counted from 1.
+        id: The passage's id there.
+        score: The route's own score; higher is better, comparable within one list only. None if it gives none.
+    """
+
+    route: str
+    query: int
+    rank: int
+    id: str
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """One retrieved chunk of text.
 
@@ -37,7 +56,12 @@ class Passage:
         created_at: When the text was written or stored, in milliseconds since the epoch; None if unknown.
         evidence_score: How far its source is to be trusted, in [0, 1], by where it comes from; None if nobody said.
         injection_score: How much of it reads like orders to a model, in [0, 1]; 0 for none.
-        metadata: Anything else, JSON-like. `doc_id`, `version`, `section` and `page` are understood where present.
+        hits: Every place in which it, or a copy of it, was found in this turn; empty before the merge.
+        fused_score: What the merge made of the hits; higher is better, comparable within one turn only. None before it.
+        rerank_score: The reranker's score; higher is better, comparable within one turn only. None if it was not reranked.
+        vector: Its dense vector, of length 1; None if unknown. Vectors of one turn are of one embedding model.
+        metadata: Anything else, JSON-like. `doc_id`, `version`, `section`, `page`, `doc_type`, `chunk_index` (its place in the document, from 0), `start`
+            and `end` (where it lies in the document's text, in characters) are understood where present.
     """
 
     id: str
@@ -52,6 +76,10 @@ class Passage:
     created_at: int | None = None
     evidence_score: float | None = None
     injection_score: float = 0.0
+    hits: tuple[Hit, ...] = ()
+    fused_score: float | None = None
+    rerank_score: float | None = None
+    vector: Sequence[float] | None = field(default=None, repr=False, compare=False)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
