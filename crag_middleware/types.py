@@ -282,6 +282,22 @@ class Trouble:
     reason: str
 
 
+class Found(tuple[Passage, ...]):
+    """The passages that a retriever found, and what it had to do without.
+
+    Attributes:
+        troubles: Parts of the search that failed, such as a leg: the leg's name as `step`, and a short reason code.
+    """
+
+    troubles: tuple[Trouble, ...]
+
+    def __new__(cls, passages: Iterable[Passage] = (), troubles: tuple[Trouble, ...] = ()) -> "Found":
+        """The passages as a tuple that says more."""
+        found = super().__new__(cls, passages)
+        found.troubles = troubles
+        return found
+
+
 Status = Literal["grounded", "no_evidence", "retrieval_failed", "skipped"]
 """What a turn ended with; `retrieval_failed` stays even if the web helped out."""
 
