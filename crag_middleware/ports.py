@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from crag_middleware.errors import ConfigError
-from crag_middleware.types import Grade, Passage, Strip, WebFound
+from crag_middleware.types import Checked, Grade, Passage, Strip, WebFound
 
 
 @runtime_checkable
@@ -138,6 +138,30 @@ class AsyncReranker(Protocol):
 
     async def arerank(self, *arguments: Any, **keywords: Any) -> Sequence[float | None]:
         """A score for each passage, in the passages' order, higher is better; None for one that it could not score."""
+        ...
+
+
+@runtime_checkable
+class ClaimChecker(Protocol):
+    """Checks statements against what they may rest on.
+
+    `check(claims, grounds, *, question, agent_id, timeout_s) -> Sequence[Checked]`
+
+    `claims` are `Claim`s, `grounds` are `Ground`s. It may have an attribute `threshold`: claims whose P(supported) lies below it count as unsupported, by this
+    checker's own scale; by default 0.5.
+    """
+
+    def check(self, *arguments: Any, **keywords: Any) -> Sequence[Checked]:
+        """What is thought of each claim, in the claims' order."""
+        ...
+
+
+@runtime_checkable
+class AsyncClaimChecker(Protocol):
+    """The async form of `ClaimChecker`: `acheck`, with the same arguments and result."""
+
+    async def acheck(self, *arguments: Any, **keywords: Any) -> Sequence[Checked]:
+        """What is thought of each claim, in the claims' order."""
         ...
 
 

@@ -208,6 +208,59 @@ class Source:
     strips: tuple[Strip, ...]
 
 
+ClaimLabel = Literal["supported", "contradicted", "not_mentioned"]
+"""What the evidence says of a claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One checkable statement of an answer: `answer[start:end] == text`.
+
+    Attributes:
+        text: The statement, word for word, citations included.
+        start: Where it begins in the answer.
+        end: Where it ends.
+        cited: The numbers of the sources that it cites, in order.
+    """
+
+    text: str
+    start: int
+    end: int
+    cited: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """One piece of what an answer may rest on.
+
+    Attributes:
+        text: What it says: a strip of a source, a tool's result, a message of the user.
+        kind: Where it comes from.
+        number: The source's citation number; None for what is no source.
+    """
+
+    text: str
+    kind: Literal["source", "tool", "user"] = "source"
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a checker thinks of one claim.
+
+    Attributes:
+        label: What the evidence says of it.
+        probability: P(supported), in [0, 1]; None if the checker could not say.
+        decided_by: Which ground decides, by its place in the list that the checker was given; None if none does.
+        reason: A short code, such as `number`, `negation`, `coverage`.
+    """
+
+    label: ClaimLabel
+    probability: float | None
+    decided_by: int | None = None
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class WebQuery:
     """What is to leave for the web.
