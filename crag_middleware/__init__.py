@@ -7,11 +7,14 @@ from crag_middleware.adapters.chat_refiner import ChatModelRefiner
 from crag_middleware.adapters.compressors import CompressorRefiner, RefinerCompressor
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.embedding_refiner import EmbeddingRefiner
+from crag_middleware.adapters.embedding_reranker import EmbeddingReranker
 from crag_middleware.adapters.langchain_retriever import LangChainRetriever
 from crag_middleware.adapters.langchain_search import LangChainWebSearch
 from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.milvus import MilvusRetriever
+from crag_middleware.adapters.reranker import ModelReranker
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
+from crag_middleware.adapters.routes import Route
 from crag_middleware.adapters.tavily import TavilyWebSearch
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
 from crag_middleware.adapters.web_chain import WebSearchChain
@@ -23,6 +26,7 @@ from crag_middleware.errors import (
     GradingError,
     IngestError,
     RefineError,
+    RerankError,
     RetrievalError,
     RewriteError,
     TenantError,
@@ -53,6 +57,7 @@ __all__ = [
     "E5Embeddings",
     "EmbeddingEvaluator",
     "EmbeddingRefiner",
+    "EmbeddingReranker",
     "EvaluatorKey",
     "EvidenceScores",
     "Exchange",
@@ -65,12 +70,15 @@ __all__ = [
     "LangChainWebSearch",
     "LocalEmbeddings",
     "MilvusRetriever",
+    "ModelReranker",
     "Passage",
     "RefineError",
     "RefinerCompressor",
+    "RerankError",
     "RerankerEvaluator",
     "RetrievalError",
     "RewriteError",
+    "Route",
     "Strip",
     "TavilyWebSearch",
     "TenantError",

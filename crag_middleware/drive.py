@@ -6,12 +6,13 @@ Cancellation, the framework's control flow and tenant errors pass through; any o
 
 import asyncio
 import contextvars
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
 from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
@@ -28,19 +29,35 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a driver works with: the ports, and where progress is told."""
+    """What a driver works with.
+
+    Attributes:
+        ports: The ports by name.
+        report: Where progress is told.
+        timeout_s: Deadline of a whole plan, in seconds; None for that of each step only.
+    """
 
     ports: Mapping[PortName, Bound]
     report: Callable[[str], None]
+    timeout_s: float | None = None
 
 
 @dataclass(slots=True)
 class _Stopwatch:
-    """Counts milliseconds by stage; one for each run of a plan."""
+    """Counts milliseconds by stage, and what is left until the plan's deadline; one for each run of a plan."""
 
     spent: dict[str, float] = field(default_factory=dict)
     stage: str = "reading"
     since: float = field(default_factory=time.perf_counter)
+    deadline: float = math.inf
+
+    def within(self, call: Call[T]) -> Call[T]:
+        """The call with no more time than is left."""
+        left = max(0.0, self.deadline - time.monotonic())
+        if left >= call.timeout_s:
+            return call
+        told = {"timeout_s": left} if "timeout_s" in call.keywords else {}
+        return replace(call, timeout_s=left, keywords={**call.keywords, **told})
 
     def enter(self, stage: str) -> None:
         now = time.perf_counter()
@@ -94,16 +111,20 @@ def run(plan: Plan[T], world: World) -> T:
     Raises:
         ConfigError: A port has no sync form.
     """
-    watch = _Stopwatch()
+    watch = _Stopwatch(deadline=_deadline(world))
     with _hidden():
         return finish(plan, lambda step: _perform(step, world, watch))
 
 
 async def arun(plan: Plan[T], world: World) -> T:
     """Performs a plan to its end on the running event loop and returns its result."""
-    watch = _Stopwatch()
+    watch = _Stopwatch(deadline=_deadline(world))
     with _hidden():
         return await afinish(plan, lambda step: _aperform(step, world, watch))
+
+
+def _deadline(world: World) -> float:
+    return math.inf if world.timeout_s is None else time.monotonic() + world.timeout_s
 
 
 def hidden_config() -> RunnableConfig:
@@ -126,11 +147,14 @@ def _hidden() -> Iterator[None]:
 def _perform(step: Step, world: World, watch: _Stopwatch) -> Any:
     match step:
         case Call():
-            return _settle(step, _start(step, world), step.timeout_s)
+            call = watch.within(step)
+            if not call.timeout_s:
+                raise _late(call)
+            return _settle(call, _start(call, world), call.timeout_s)
         case Together(calls):
             begun = time.monotonic()
-            futures = [_start(call, world) for call in calls]
-            return tuple(_outcome(call, future, begun) for call, future in zip(calls, futures, strict=True))
+            under_way = [(call, _start(call, world) if call.timeout_s else None) for call in map(watch.within, calls)]
+            return tuple(_outcome(call, future, begun) if future else _late(call) for call, future in under_way)
         case Stage() | Timings():
             return _local(step, world, watch)
         case _:
@@ -140,9 +164,9 @@ def _perform(step: Step, world: World, watch: _Stopwatch) -> Any:
 async def _aperform(step: Step, world: World, watch: _Stopwatch) -> Any:
     match step:
         case Call():
-            return await _asettle(step, world)
+            return await _asettle(watch.within(step), world)
         case Together(calls):
-            return await _together(calls, world)
+            return await _together(tuple(map(watch.within, calls)), world)
         case Stage() | Timings():
             return _local(step, world, watch)
         case _:
@@ -204,6 +228,8 @@ def _outcome(call: Call[T], future: "Future[Any]", begun: float) -> T | CRAGErro
 
 async def _asettle(call: Call[T], world: World) -> T:
     """The call's result within its deadline; a port without async form runs in a thread."""
+    if not call.timeout_s:
+        raise _late(call)
     port = world.ports[call.port]
     try:
         async with asyncio.timeout(call.timeout_s):
@@ -238,6 +264,11 @@ async def _together(calls: tuple[Call[Any], ...], world: World) -> tuple[Any, ..
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _late(call: Call[Any]) -> CRAGError:
+    """The error of a call that was not begun."""
+    return call.error(f"the {call.port} was not asked: the turn's time was up", reason="deadline")
 
 
 def _failure(call: Call[Any], error: Exception) -> CRAGError:

@@ -8,6 +8,7 @@
     ├── WebSearchError   the web could not be searched
     ├── RewriteError     the rewriter gave no usable query
     ├── RerankError      the reranker gave no usable scores
+    ├── ClaimCheckError  the claims of an answer could not be checked
     ├── RefineError      the refiner gave no usable strips
     └── IngestError      documents could not be embedded or written
 
@@ -80,6 +81,10 @@ class RewriteError(CRAGError):
 
 class RerankError(CRAGError):
     """The reranker failed or returned what are no scores."""
+
+
+class ClaimCheckError(CRAGError):
+    """The claim checker failed or returned what are no results."""
 
 
 class RefineError(CRAGError):

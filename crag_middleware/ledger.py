@@ -7,9 +7,42 @@ from crag_middleware.calibration import Scale
 from crag_middleware.errors import CRAGError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.decide import decide
+from crag_middleware.stages.merge import MergeRules
+from crag_middleware.steps import MAIN, PortName
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Dropped, Graded, Memo, Trouble, Verdict, WebAttempt, WebFound
+from crag_middleware.types import Dropped, Graded, Memo, Passage, Routed, Trouble, Verdict, WebAttempt, WebFound
 from crag_middleware.web_policy import OFF, WebPolicy
+
+MODEL_PORTS = frozenset({"evaluator", "rewriter", "keywords", "decompose", "hypothetical"})
+"""Ports whose calls are counted against `max_model_calls`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRule:
+    """How one route is asked, and what becomes of its passages.
+
+    Attributes:
+        name: The route's name; `knowledge` is the main store.
+        port: The port's name.
+        k: Passages it brings at most.
+        timeout_s: Its deadline, in seconds.
+        weight: Its weight in the fusion of ranks.
+        half_life_days: After how many days a passage of it counts half; None for never.
+        trust: What its source is worth, in [0, 1]; None for what the web policy says of the tenant's own.
+    """
+
+    name: str
+    port: PortName
+    k: int
+    timeout_s: float
+    weight: float = 1.0
+    half_life_days: float | None = None
+    trust: float | None = None
+
+    @property
+    def step(self) -> str:
+        """What a failure of it is told as."""
+        return "retrieve" if self.port == MAIN else self.port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,21 +52,21 @@ class Policy:
     Attributes:
         settings: Every number and choice.
         scales: What the evaluator's numbers go through, by tenant; under None for every tenant without its own.
-        has_rewriter: Whether there is a rewriter.
-        has_web_search: Whether there is a web search.
-        has_keywords: Whether the rewriter drafts web queries.
-        has_approver: Whether somebody approves web queries.
+        ports: The names of the ports that there are.
+        routes: The routes, the main store first.
+        floor: Reranker scores below it leave a passage out; None for none.
         web: What the turn's tenant allows the web search; None if that could not be found out.
+        now_ms: When the turn began, in milliseconds since the epoch: what the age of a passage is counted from.
         count_tokens: Counts a text's tokens.
     """
 
     settings: CRAGSettings
     scales: Mapping[str | None, Scale]
-    has_rewriter: bool
-    has_web_search: bool
-    has_keywords: bool
-    has_approver: bool
+    ports: frozenset[PortName]
+    routes: tuple[RouteRule, ...]
+    floor: float | None
     web: WebPolicy | None
+    now_ms: int
     count_tokens: Callable[[str], int]
 
 
@@ -50,6 +83,7 @@ class Run:
     web_queries: list[str] = field(default_factory=list)
     web_attempts: list[WebAttempt] = field(default_factory=list)
     web_dropped: list[Dropped] = field(default_factory=list)
+    routed: list[Routed] = field(default_factory=list)
     early: WebFound | CRAGError | None = None
     """What a search that began before the verdict gave."""
 
@@ -73,6 +107,37 @@ class Run:
         """What the tenant allows the web search."""
         return self.policy.web or OFF
 
+    @property
+    def merging(self) -> MergeRules:
+        """What the fusion of this turn's lists goes by."""
+        settings, routes = self.settings, self.policy.routes
+        return MergeRules(
+            weights={route.name: route.weight for route in routes},
+            half_life_days={route.name: route.half_life_days for route in routes if route.half_life_days},
+            by_type=settings.half_lives_days,
+            now_ms=self.policy.now_ms,
+            rrf_k=settings.rrf_k,
+            near=settings.near_duplicate,
+        )
+
+    def trust(self, passage: Passage) -> float | None:
+        """What the most trusted of the routes that found the passage is worth; None if none of them says."""
+        named = {hit.route for hit in passage.hits}
+        return max((r.trust for r in self.policy.routes if r.name in named and r.trust is not None), default=None)
+
+    def has(self, port: PortName) -> bool:
+        """Whether there is such a port."""
+        return port in self.policy.ports
+
+    def may_ask(self, *, sparing: int = 0) -> bool:
+        """Whether another model call fits into the turn's budget and leaves `sparing` for what must come after it; told in the notes if not."""
+        limit = self.settings.max_model_calls
+        if limit is None or sum(n for port, n in self.calls.items() if port in MODEL_PORTS) + sparing < limit:
+            return True
+        if "budget_spent" not in self.notes:
+            self.notes.append("budget_spent")
+        return False
+
     def decide(self, graded: Sequence[Graded]) -> Verdict:
         """The verdict on what was graded."""
         return decide([g.grade for g in graded], rule=self.settings.verdict_rule, calibration=self.scale.calibration)
@@ -82,8 +147,12 @@ class Run:
         self.calls[port] = self.calls.get(port, 0) + 1
 
     def trouble(self, step: str, error: CRAGError) -> None:
-        """Remember a step that failed."""
-        self.troubles.append(Trouble(step, error.reason))
+        """Remember a step that failed; the same failure of the same step once."""
+        self.missed(Trouble(step, error.reason))
+
+    def missed(self, *troubles: Trouble) -> None:
+        """Remember what had to be done without."""
+        self.troubles += [trouble for trouble in troubles if trouble not in self.troubles]
 
     def attempted(self, outcome: WebFound | CRAGError) -> None:
         """Remember who was asked in a web search, whatever came of it."""

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -23,10 +24,11 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from crag_middleware.adapters.given import CalibrationLike, as_evaluator, as_rewriter, as_scales, as_token_counter
+from crag_middleware.adapters.given_recall import AnyReranker, as_knowledge, as_reranker, floor_of, rewriter_ports
 from crag_middleware.adapters.given_web import AnyWebPolicy, AnyWebSearch, Approval, Approver, as_web_policy, as_web_search
 from crag_middleware.adapters.inner_model import ChatModel
-from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.messages import inject, read_question
+from crag_middleware.adapters.routes import Route
 from crag_middleware.alarm import Alarm, Health
 from crag_middleware.drive import World, arun, run
 from crag_middleware.errors import ConfigError, TenantError
@@ -79,6 +81,9 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         rewriter: Makes follow-up questions understandable and tries other queries: a chat model, its name, or a `Rewriter`. By default the
             evaluator's chat model, if it has one.
         refiner: Picks the sentences that bear on the question. By default by words.
+        routes: Further retrievers, asked at the same time as the main store: a `Route`, or several (docs/routes.md).
+        reranker: Puts what all routes found in order before the best are graded: a `Reranker`, or one of LangChain's cross-encoders or reranking
+            compressors (docs/reranking.md). By default the fused order stands.
         settings: Everything else, see `CRAGSettings`.
         name: Tells several instances on one agent apart; the receipt of a named one is `result["crag_<name>"]`.
         tenant_field: The VARCHAR column that holds the tenant in a store of your own, or `metadata["agent_id"]`.
@@ -105,6 +110,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         approve_web_query: Approval | None = None,
         rewriter: Rewriter | AsyncRewriter | ChatModel | str | None = None,
         refiner: Refiner | AsyncRefiner | None = None,
+        routes: Route | Sequence[Route] = (),
+        reranker: AnyReranker | None = None,
         settings: CRAGSettings | None = None,
         name: str | None = None,
         tenant_field: str | None = None,
@@ -124,6 +131,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             "evaluator": evaluator,
             "web_search": web_search,
             "rewriter": rewriter,
+            "reranker": reranker,
         }.items():
             if isinstance(value, type):
                 msg = f"`{argument}` must be an instance, got the class {value.__name__}; write {value.__name__}(...)"
@@ -135,17 +143,24 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         rewriting = as_rewriter(rewriter, grader)
         searching = as_web_search(web_search)
         self._web_policy = as_web_policy(web_policy)
+        ranking = as_reranker(reranker)
         collection = str(getattr(vector_store, "collection_name", ""))
-        given: dict[PortName, tuple[object, str]] = {
-            "retriever": (as_retriever_port(vector_store, tenant_field=tenant_field, settings=settings), "retrieve"),
-            "evaluator": (grader, "grade"),
-            "refiner": (refiner or WordRefiner(max_strips=settings.max_strips), "refine"),
-            "rewriter": (rewriting, "rewrite"),
-            "keywords": (rewriting if _drafts(rewriting) else None, "keywords"),
-            "approver": (approve_web_query and Approver(approve_web_query), "approve"),
-            "web_search": (searching, "search"),
+        knowledge, rules = as_knowledge(vector_store, routes, tenant_field=tenant_field, settings=settings)
+        self._ports: dict[PortName, Bound] = {
+            **knowledge,
+            **rewriter_ports(rewriting, settings),
+            **{
+                port: bind(it, method)
+                for port, it, method in (
+                    ("evaluator", grader, "grade"),
+                    ("refiner", refiner or WordRefiner(max_strips=settings.max_strips), "refine"),
+                    ("reranker", ranking, "rerank"),
+                    ("approver", approve_web_query and Approver(approve_web_query), "approve"),
+                    ("web_search", searching, "search"),
+                )
+                if it is not None
+            },
         }
-        self._ports: dict[PortName, Bound] = {port: bind(*it) for port, it in given.items() if it[0] is not None}
         self._policy = Policy(
             settings=settings,
             scales=as_scales(
@@ -155,11 +170,11 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 agent_id=agent_id if isinstance(agent_id, str) else None,
                 settings=settings,
             ),
-            has_rewriter=rewriting is not None,
-            has_web_search=searching is not None,
-            has_keywords="keywords" in self._ports,
-            has_approver="approver" in self._ports,
+            ports=frozenset(self._ports),
+            routes=rules,
+            floor=floor_of(ranking),
             web=None,
+            now_ms=0,
             count_tokens=as_token_counter(token_counter),
         )
         if searching is not None:
@@ -167,7 +182,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._alarm = Alarm()
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
-        self._configuration = digest(repr(settings), collection, repr(self._policy.scales))
+        self._configuration = digest(repr(settings), collection, repr(rules), repr(self._policy.scales))
         self.state_schema = state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
         for port in self._ports.values():
             if port.sync is None:
@@ -260,13 +275,14 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _policy_of(self, scope: Scope) -> Policy:
         """The instance's policy with what the tenant's web search may do; off, and told, if the function that says so fails."""
+        policy = replace(self._policy, now_ms=time.time_ns() // 1_000_000)
         try:
-            return replace(self._policy, web=self._web_policy(scope.agent_id))
+            return replace(policy, web=self._web_policy(scope.agent_id))
         except GraphBubbleUp:
             raise
         except Exception as error:  # noqa: BLE001 - a user's function may fail in any way
             logger.warning("crag: `web_policy` failed with %s; no web search in this turn", type(error).__name__)
-            return replace(self._policy, web=None)
+            return policy
 
     def _first_number(self, state: Mapping[str, Any], turn: Turn) -> int:
         """One more than the last citation number that other instances gave in this turn."""
@@ -278,7 +294,11 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return [memo for memo in memos if memo["message_id"] == message_id]
 
     def _world(self, runtime: Runtime[Any]) -> World:
-        return World(self._ports, lambda stage: runtime.stream_writer({"type": "crag", "name": self.name, "stage": stage}))
+        return World(
+            self._ports,
+            lambda stage: runtime.stream_writer({"type": "crag", "name": self.name, "stage": stage}),
+            self._settings.turn_timeout_s,
+        )
 
     def _remember(self, state: Mapping[str, Any], turn: Turn, evidence: Evidence, runtime: Runtime[Any]) -> dict[str, Any]:
         """The state update of a turn: the receipt for the caller, and what later model calls of the turn need."""
@@ -329,11 +349,6 @@ def _turn_id(tenant: str, turn: Turn, runtime: Runtime[Any]) -> str:
     """The same when a turn is run again in its thread; empty without a thread, where nothing can be resumed."""
     thread = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
     return digest(tenant, str(thread), turn.question.message_id, turn.text) if thread and turn.question.message_id else ""
-
-
-def _drafts(rewriter: object) -> bool:
-    """Whether a rewriter drafts web queries, too."""
-    return callable(getattr(rewriter, "keywords", None)) or callable(getattr(rewriter, "akeywords", None))
 
 
 def _updated(request: ModelRequest[Any], update: Mapping[str, Any]) -> ModelRequest[Any]:

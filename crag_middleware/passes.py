@@ -13,13 +13,12 @@ from crag_middleware.stages.provenance import evidence_score
 from crag_middleware.stages.sentences import split
 from crag_middleware.steps import Call, Plan, Stage, Together, grade, refine
 from crag_middleware.types import Grade, Graded, Passage, Strip, Trouble, WebFound
-from crag_middleware.web_policy import EvidenceScores
 
 
-def weighed(passages: Sequence[Passage], scores: EvidenceScores) -> tuple[Passage, ...]:
+def weighed(passages: Sequence[Passage], run: Run) -> tuple[Passage, ...]:
     """Passages of the knowledge with what their source is worth and how much of them reads like orders."""
     scored = (replace(passage, injection_score=injection_score(passage.text)) for passage in passages)
-    return tuple(replace(passage, evidence_score=evidence_score(passage, scores)) for passage in scored)
+    return tuple(replace(passage, evidence_score=evidence_score(passage, run.web.scores, trust=run.trust(passage))) for passage in scored)
 
 
 def graded(
@@ -37,6 +36,9 @@ def graded(
     if not passages:
         return ()
     yield Stage("grading")
+    if not run.may_ask():
+        run.missed(Trouble(step, "budget"))
+        return tuple(Graded(passage=p, grade=Grade(passage_id=p.id, probability=None, label="ungraded")) for p in passages)
     run.count("evaluator")
     asked: tuple[Call[Any], ...] = (grade(query, passages, run.scope, timeout_s=run.settings.grade_timeout_s),)
     outcome, *early = yield Together((*asked, beside) if beside else asked)

@@ -4,19 +4,18 @@ It asks the world for things by yielding steps and decides everything else itsel
 Here stands what happens when a step fails: the turn goes on with what is left, and the evidence says so.
 """
 
-from collections.abc import Sequence
-
-from crag_middleware.errors import RetrievalError, RewriteError
 from crag_middleware.ledger import Policy, Run
-from crag_middleware.passes import graded, refined, weighed
+from crag_middleware.passes import graded, refined
+from crag_middleware.queries import rewritten, standalone
+from crag_middleware.recall import recall, with_neighbours
 from crag_middleware.stages.assemble import assemble
 from crag_middleware.stages.decide import sufficiency
-from crag_middleware.stages.merge import arrange, fold, unseen
-from crag_middleware.stages.question import LEAD_IN, shorten
+from crag_middleware.stages.merge import arrange, fold
+from crag_middleware.stages.question import LEAD_IN
 from crag_middleware.stages.words import language
-from crag_middleware.steps import Plan, Stage, Timings, ask, retrieve, rewrite
+from crag_middleware.steps import Plan, Stage, Timings
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Evidence, Exchange, Graded, Question, Status, Verdict
+from crag_middleware.types import Evidence, Graded, Question, Status, Verdict
 from crag_middleware.web_pass import add_web, search_early, wants_web
 
 
@@ -36,10 +35,11 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         return Evidence(question=question, status="skipped")
     settings, run = policy.settings, Run(scope, policy, question.text)
     calibration = run.scale.calibration
-    query = yield from _standalone(question, run)
+    query = yield from standalone(question, run)
 
     known, verdict = yield from _consult(query, run)
-    kept = tuple(g for g in known if g.grade.label != "incorrect" and verdict != "incorrect")
+    useful = tuple(g for g in known if g.grade.label != "incorrect" and verdict != "incorrect")
+    kept = yield from with_neighbours(useful, run)
     if wants_web(verdict, known, run):
         kept_known, web, kept_web = yield from add_web(query, kept, known, run)
     else:
@@ -78,6 +78,7 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         block=block.text,
         tokens=block.tokens,
         queries=tuple(run.queries),
+        routed=tuple(run.routed),
         web_queries=tuple(run.web_queries),
         web_attempts=tuple(run.web_attempts),
         web_dropped=tuple(run.web_dropped),
@@ -88,55 +89,28 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
     )
 
 
-def _standalone(question: Question, run: Run) -> Plan[str]:
-    """The question made understandable on its own if it has a history; its own words if that can't be had."""
-    own = shorten(question.text, run.settings.max_question_chars)
-    if not question.history or not run.settings.standalone_questions:
-        return own
-    return (yield from _rewrite(own, run, history=question.history)) or own
-
-
-def _rewrite(text: str, run: Run, *, history: tuple[Exchange, ...] = (), tried: Sequence[str] = ()) -> Plan[str]:
-    """The rewriter's text; empty if there is no rewriter or it failed."""
-    if not run.policy.has_rewriter:
-        run.notes.append("no_rewriter")
-        return ""
-    yield Stage("rewriting")
-    run.count("rewriter")
-    try:
-        written = yield from ask(rewrite(text, history, tuple(tried), run.scope, timeout_s=run.settings.rewrite_timeout_s))
-    except RewriteError as error:
-        run.trouble("rewrite", error)
-        return ""
-    return shorten(written, run.settings.max_question_chars)
-
-
 def _consult(query: str, run: Run) -> Plan[tuple[tuple[Graded, ...], Verdict | None]]:
     """Searches and grades the knowledge, again with another query while the verdict is `incorrect` and rounds are left.
 
+    It ends early when the rewriter repeats a query or a search brings nothing new.
+
     Returns:
-        All passages seen, best first, and the verdict on them; no verdict if the first search failed.
+        All passages graded, best first, and the verdict on them; no verdict if the first search failed.
     """
     settings = run.settings
     seen: tuple[Graded, ...] = ()
     verdict: Verdict | None = None
     tried = [query]
     for round_left in range(settings.max_rewrites, -1, -1):
-        yield Stage("retrieving")
-        run.count("retriever")
-        run.queries.append(tried[-1])
-        try:
-            found = yield from ask(retrieve(tried[-1], run.scope, limit=settings.top_k, timeout_s=settings.retrieve_timeout_s))
-        except RetrievalError as error:
-            run.trouble("retrieve", error)
+        fresh = yield from recall(tried[-1], seen, run, first=len(tried) == 1)
+        if fresh is None:
             break
-        fresh = weighed(unseen(found, [g.passage for g in seen]), run.web.scores)
         early = (yield from search_early(query, run)) if fresh and run.early is None else None
         seen += yield from graded(query, fresh, "grade", run, beside=early)
         verdict = run.decide(seen)
         if verdict != "incorrect" or not round_left or (len(tried) > 1 and not fresh):
             break
-        written = yield from _rewrite(query, run, tried=tried)
+        written = yield from rewritten(query, run, tried=tried, sparing=1)
         if not written or fold(written) in map(fold, tried):
             break
         tried.append(written)

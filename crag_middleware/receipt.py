@@ -35,6 +35,7 @@ def record(
         "calibration": evidence.calibration,
         "query": evidence.query,
         "queries": list(evidence.queries),
+        "routes": [asdict(routed) for routed in evidence.routed],
         "web_queries": list(evidence.web_queries),
         "web_attempts": [asdict(a) for a in evidence.web_attempts],
         "web_dropped": [asdict(d) for d in evidence.web_dropped],
@@ -56,6 +57,9 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
         **_identity(passage),
         "rank": passage.rank,
         "score": _number(passage.score),
+        "hits": [{**asdict(hit), "score": _number(hit.score)} for hit in passage.hits],
+        "fused_score": _rounded(passage.fused_score, 6),
+        "rerank_score": _number(passage.rerank_score),
         "confidence": _number(passage.confidence),
         "evidence_score": _number(passage.evidence_score),
         "injection_score": _number(passage.injection_score),
@@ -82,9 +86,9 @@ def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float | None, digits: int = 4) -> float | None:
     number = _number(value)
-    return None if number is None else round(number, 4)
+    return None if number is None else round(number, digits)
 
 
 def _identity(passage: Passage) -> dict[str, Any]:
@@ -105,6 +109,7 @@ _NOTES = {
     "web_not_needed": "the web was searched while the knowledge was graded, and not needed",
     "web_vetoed": "the web query was not approved",
     "no_web_query": "nothing was left of the question that could go to the web",
+    "budget_spent": "no more model calls were left for this turn; optional ones were left out",
     "cut_to_budget": "not all that was kept fits into the token budget",
 }
 _ALARMS = {
@@ -122,6 +127,7 @@ def explain(receipt: Mapping[str, Any]) -> str:
         *([("together", _together(receipt))] if receipt.get("sufficiency") is not None else []),
         ("calibrated", receipt.get("calibration") or "no, the evaluator's numbers as they are"),
         ("searched", " -> ".join(f'"{q}"' for q in receipt["queries"])),
+        *[("route", _route(name, receipt)) for name in _route_names(receipt)],
         *[("kept", _kept(s)) for s in receipt["sources"]],
         *[("dropped", _dropped(p)) for p in receipt["passages"] if p["number"] is None],
         *[("to the web", f'"{q}"') for q in receipt["web_queries"]],
@@ -136,6 +142,19 @@ def explain(receipt: Mapping[str, Any]) -> str:
     if not receipt["web_queries"]:
         rows.insert(-2, ("to the web", "nothing"))
     return "\n".join(f"{name:<11}{value}" for name, value in rows)
+
+
+def _route_names(receipt: Mapping[str, Any]) -> list[str]:
+    """The routes that were asked, if there are several."""
+    names = list(dict.fromkeys(routed["route"] for routed in receipt.get("routes", ())))
+    return names if len(names) > 1 else []
+
+
+def _route(name: str, receipt: Mapping[str, Any]) -> str:
+    """What a route brought, or why it did not."""
+    answers = [routed for routed in receipt["routes"] if routed["route"] == name]
+    found, failed = sum(a["found"] for a in answers), sorted({a["reason"] for a in answers if a["reason"]})
+    return f"{name}: {found} passage{'' if found == 1 else 's'}" + (f", failed: {', '.join(failed)}" if failed else "")
 
 
 def _attempt(attempt: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ class CRAGSettings(BaseModel):
         recall_k: Passages each route brings to the merge, if it does not say otherwise.
         candidates: Candidates each search leg brings into the fusion.
         rrf_k: The constant of reciprocal rank fusion (Cormack et al., SIGIR 2009, doi:10.1145/1571941.1572114).
-        near_duplicate: Cosine similarity from which two passages of one meaning are copies (docs/routes.md says what it means for which embeddings); None to
+        near_duplicate: Cosine similarity from which two passages of one meaning are copies (docs/merging.md says what it means for which embeddings); None to
             compare by text only.
         half_life_days: After how many days a passage of the knowledge counts half; None for never. A route has its own.
         half_lives_days: The same by document type (`doc_type` in the metadata), over any route's.

@@ -1,18 +1,24 @@
 """What a plan may ask of the world."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
-from crag_middleware.errors import CRAGError, GradingError, RefineError, RetrievalError, RewriteError, WebSearchError
+from crag_middleware.errors import CRAGError, GradingError, RefineError, RerankError, RetrievalError, RewriteError, WebSearchError
+from crag_middleware.stages.decomposing import MAX_PARTS
 from crag_middleware.tenancy import Scope, check_owners
-from crag_middleware.types import Dropped, Exchange, Grade, Memo, Origin, Passage, Strip, WebAttempt, WebFound
+from crag_middleware.types import Dropped, Exchange, Found, Grade, Memo, Origin, Passage, Strip, Trouble, WebAttempt, WebFound
 from crag_middleware.web_policy import WebPolicy
 
 T = TypeVar("T")
-_NUMBERS = ("score", "confidence", "created_at")
-PortName = Literal["retriever", "evaluator", "refiner", "rewriter", "keywords", "approver", "web_search"]
+_NUMBERS = ("score", "confidence", "created_at", "evidence_score", "injection_score")
+PortName = str
+"""`retriever`, `evaluator` and so on, or `route:` and the name of a further route."""
+
+MAIN = "retriever"
+"""The port of the main store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +63,51 @@ def ask(call: Call[T]) -> Plan[T]:
     return reply
 
 
-def retrieve(question: str, scope: Scope, *, limit: int, timeout_s: float) -> Call[tuple[Passage, ...]]:
-    """Search the knowledge: passages with unique ids, ranked from 1; one that says `agent_id` in its metadata must be the tenant's."""
+def retrieve(question: str, scope: Scope, *, limit: int, timeout_s: float, port: PortName = MAIN) -> Call[Found]:
+    """Search one route: passages with unique ids, ranked from 1; one that says `agent_id` in its metadata must be the tenant's."""
 
-    def read(reply: Any) -> tuple[Passage, ...]:
-        passages = _passages(reply, limit, "knowledge", RetrievalError)
-        check_owners((p.metadata["agent_id"] for p in passages if "agent_id" in p.metadata), scope)
-        return passages
+    def read(reply: Any) -> Found:
+        passages = _owned(_passages(reply, limit, "knowledge", RetrievalError), scope)
+        return Found(passages, tuple(_each(getattr(reply, "troubles", ()), Trouble, RetrievalError)))
 
     keywords = {"agent_id": scope.agent_id, "limit": limit, "timeout_s": timeout_s}
-    return Call("retriever", (question,), keywords, timeout_s, read, RetrievalError)
+    return Call(port, (question,), keywords, timeout_s, read, RetrievalError)
+
+
+def find_neighbours(passages: tuple[Passage, ...], scope: Scope, *, reach: int, timeout_s: float) -> Call[tuple[tuple[Passage, ...], ...]]:
+    """Find the chunks around each passage in its document: one tuple for each, in document order."""
+
+    def read(reply: Any) -> tuple[tuple[Passage, ...], ...]:
+        found = tuple(_owned(_passages(each, 2 * reach, "knowledge", RetrievalError), scope) for each in reply)
+        if len(found) != len(passages):
+            msg = f"a retriever must return one list of neighbours for each of the {len(passages)} passages, got {len(found)}"
+            raise RetrievalError(msg, reason="invalid_reply")
+        return found
+
+    keywords = {"agent_id": scope.agent_id, "reach": reach, "timeout_s": timeout_s}
+    return Call("neighbours", (passages,), keywords, timeout_s, read, RetrievalError)
+
+
+def embed(texts: tuple[str, ...], *, timeout_s: float, memo: Memo) -> Call[tuple[Sequence[float], ...]]:
+    """Embed texts as the main store's passages are embedded: a vector of length 1 for each."""
+
+    def read(reply: Any) -> tuple[Sequence[float], ...]:
+        return tuple(reply)
+
+    return Call("embedder", (texts,), {"memo": memo}, timeout_s, read, RetrievalError)
+
+
+def rerank(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float) -> Call[tuple[float | None, ...]]:
+    """Score passages for their order: a finite number for each, or None for one that was not scored."""
+
+    def read(reply: Any) -> tuple[float | None, ...]:
+        scores = list(reply) if isinstance(reply, Iterable) and not isinstance(reply, str | bytes) else []
+        if len(scores) != len(passages) or not all(s is None or (isinstance(s, Real) and math.isfinite(s)) for s in scores):
+            msg = f"a reranker must return one finite number or None for each of the {len(passages)} passages"
+            raise RerankError(msg, reason="invalid_reply")
+        return tuple(None if s is None else float(s) for s in scores)
+
+    return Call("reranker", (question, passages), {"agent_id": scope.agent_id, "timeout_s": timeout_s}, timeout_s, read, RerankError)
 
 
 def grade(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float) -> Call[tuple[Grade, ...]]:
@@ -117,6 +158,20 @@ def rewrite(question: str, history: tuple[Exchange, ...], tried: tuple[str, ...]
     return Call("rewriter", (question,), keywords, timeout_s, _read_query, RewriteError)
 
 
+def decompose(question: str, scope: Scope, *, timeout_s: float) -> Call[tuple[str, ...]]:
+    """Take a compound question apart: the parts, at most `MAX_PARTS`; none if it is not compound."""
+
+    def read(reply: Any) -> tuple[str, ...]:
+        return tuple(part.strip() for part in _each(reply, str, RewriteError)[:MAX_PARTS] if part.strip())
+
+    return Call("decompose", (question,), {"agent_id": scope.agent_id, "timeout_s": timeout_s}, timeout_s, read, RewriteError)
+
+
+def imagine(question: str, scope: Scope, *, timeout_s: float) -> Call[str]:
+    """Write a passage that might answer the question; never blank."""
+    return Call("hypothetical", (question,), {"agent_id": scope.agent_id, "timeout_s": timeout_s}, timeout_s, _read_query, RewriteError)
+
+
 def _read_query(reply: Any) -> str:
     if not isinstance(reply, str) or not reply.strip():
         msg = "the rewriter returned no text"
@@ -162,6 +217,12 @@ def _each(reply: Any, kind: type[T], error: type[CRAGError]) -> Sequence[T]:
     return items
 
 
+def _owned(passages: tuple[Passage, ...], scope: Scope) -> tuple[Passage, ...]:
+    """The passages, if those that say whose they are say the tenant's."""
+    check_owners((p.metadata["agent_id"] for p in passages if "agent_id" in p.metadata), scope)
+    return passages
+
+
 def _passages(reply: Any, limit: int, origin: Origin, error: type[CRAGError]) -> tuple[Passage, ...]:
     """At most `limit` passages with unique ids, ranked from 1; a repeated id keeps its first place.
 
@@ -174,6 +235,16 @@ def _passages(reply: Any, limit: int, origin: Origin, error: type[CRAGError]) ->
     return tuple(replace(passage, rank=rank, origin=origin) for rank, passage in enumerate([*unique.values()][:limit], start=1))
 
 
+def _is_vector(vector: Any) -> bool:
+    """Whether it is None or a list of numbers."""
+    try:
+        return vector is None or isinstance(math.fsum(vector), float)
+    except (ValueError, OverflowError):  # infinite, which the merge knows how to leave out
+        return not isinstance(vector, str)
+    except TypeError:
+        return False
+
+
 def _check(passage: Passage, error: type[CRAGError]) -> None:
     """Passes if every field is of its type: a port may be anybody's, and types are not checked when it runs."""
     texts = (passage.id, passage.text, passage.source, passage.title, passage.url)
@@ -182,8 +253,14 @@ def _check(passage: Passage, error: type[CRAGError]) -> None:
         all(isinstance(text, str) for text in texts)
         and all(number is None or isinstance(number, Real) for number in numbers)
         and isinstance(passage.metadata, Mapping)
+        and _is_vector(passage.vector)
     ):
         return
-    shown = {name: type(getattr(passage, name)).__name__ for name in ("id", "text", "source", "title", "url", *_NUMBERS, "metadata")}
-    msg = f"a passage must have str id, text, source, title and url, numbers or None as {', '.join(_NUMBERS)}, a mapping as metadata, got {shown}"
+    shown = {
+        name: type(getattr(passage, name)).__name__ for name in ("id", "text", "source", "title", "url", *_NUMBERS, "vector", "metadata")
+    }
+    msg = (
+        f"a passage must have str id, text, source, title and url, numbers or None as {', '.join(_NUMBERS)}, a list of numbers or None as vector, "
+        f"a mapping as metadata, got {shown}"
+    )
     raise error(msg, reason="invalid_reply")

@@ -335,6 +335,23 @@ class Trouble:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """One route's answer to one query.
+
+    Attributes:
+        route: The route's name.
+        query: Which of the turn's queries, counted from 0.
+        found: How many passages it brought.
+        reason: Empty if it answered, else a short code.
+    """
+
+    route: str
+    query: int
+    found: int = 0
+    reason: str = ""
+
+
 class Found(tuple[Passage, ...]):
     """The passages that a retriever found, and what it had to do without.
 
@@ -373,6 +390,7 @@ class Evidence:
         block: The text to inject; empty for a skipped turn.
         tokens: Size of the block by the token counter.
         queries: What the knowledge was asked, in order.
+        routed: What each route answered to each query.
         web_queries: The exact texts that went to the web, in order.
         web_attempts: Who was asked for them, in order, as far as the web search says.
         web_dropped: Web results that were not graded, and why.
@@ -395,6 +413,7 @@ class Evidence:
     block: str = ""
     tokens: int = 0
     queries: tuple[str, ...] = ()
+    routed: tuple[Routed, ...] = ()
     web_queries: tuple[str, ...] = ()
     web_attempts: tuple[WebAttempt, ...] = ()
     web_dropped: tuple[Dropped, ...] = ()

@@ -38,7 +38,7 @@ def wants_web(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> boo
 def _is_next(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> bool:
     if verdict == "relevant":
         return False
-    if not run.policy.has_web_search:
+    if not run.has("web_search"):
         run.notes.append("no_web_search")
         return False
     if run.policy.web is None:
@@ -57,7 +57,7 @@ def _is_next(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> bool
 
 def search_early(query: str, run: Run) -> Plan[Call[WebFound] | None]:
     """The search that goes on while the knowledge is graded, if the policy says so. Nothing is drafted for it: that would make it late."""
-    if run.web.mode != "speculative" or not run.policy.has_web_search:
+    if run.web.mode != "speculative" or not run.has("web_search"):
         return None
     leaving = yield from _leaving(query, run, draft=False)
     return None if leaving is None else _search(leaving, run)
@@ -102,7 +102,7 @@ def _leaving(query: str, run: Run, *, draft: bool) -> Plan[WebQuery | None]:
     text = own = compose(query, protected=policy.protected_terms).text
     # A rewriter that could not be reached a moment ago would most likely cost as long again.
     is_down = any(trouble.step == "rewrite" and trouble.reason in _DOWN for trouble in run.troubles)
-    if draft and run.policy.has_keywords and run.settings.web_keywords and text and not is_down:
+    if draft and run.has("keywords") and run.settings.web_keywords and text and not is_down and run.may_ask(sparing=1):
         yield Stage("rewriting")
         run.count("keywords")
         try:
@@ -114,7 +114,7 @@ def _leaving(query: str, run: Run, *, draft: bool) -> Plan[WebQuery | None]:
     if not text:
         run.notes.append("no_web_query")
         return None
-    if run.policy.has_approver:
+    if run.has("approver"):
         run.count("approver")
         try:
             text = cut((yield from ask(approve(text, run.scope, timeout_s=run.settings.web_timeout_s))), MAX_CHARS)

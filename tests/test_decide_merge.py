@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from crag_middleware.calibration import Calibration, PlattMap, SetMap
 from crag_middleware.errors import ConfigError
 from crag_middleware.stages.decide import calibrated, could_not_grade, decide, label, sufficiency
-from crag_middleware.stages.merge import arrange, unseen
+from crag_middleware.stages.merge import arrange
 from crag_middleware.types import Grade, Graded, Passage, Thresholds
 
 CUTS = Thresholds(0.5, 0.9)
@@ -153,26 +153,6 @@ def test_sufficiency_is_unknown_without_a_set_map_or_without_any_grade():
 def test_the_rule_set_needs_a_set_map():
     with pytest.raises(ConfigError, match="needs a calibration"):
         decide(cut(0.9), rule="set")
-
-
-def test_a_text_is_taken_once_whatever_its_case_or_white_space():
-    one = Passage(id="a", text="Port  9100 is used")
-    same_text = Passage(id="b", text="port 9100 is\nUSED")
-    same_id = Passage(id="a", text="other")
-
-    assert unseen([one, same_text, same_id], []) == (one,)
-    assert unseen([same_text], [one]) == ()
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "X", "y", " y"]))))
-def test_merging_is_idempotent_and_never_adds(pairs):
-    passages = [Passage(id=i, text=t) for i, t in pairs]
-
-    once = unseen(passages, [])
-
-    assert unseen(once, []) == once
-    assert unseen(once, once) == ()
-    assert len(once) <= len(passages)
 
 
 def test_relevant_passages_come_before_ambiguous_ungraded_and_incorrect_ones():

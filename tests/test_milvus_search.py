@@ -73,8 +73,8 @@ def search(request: pytest.FixtureRequest) -> Search:
     ) -> Any:
         arguments = {"agent_id": agent_id, "limit": limit, "timeout_s": timeout_s}
         if request.param == "sync":
-            return retriever.retrieve(question, **arguments)
-        return asyncio.run(retriever.aretrieve(question, **arguments))
+            return [*retriever.retrieve(question, **arguments)]
+        return [*asyncio.run(retriever.aretrieve(question, **arguments))]
 
     return call
 
@@ -583,8 +583,11 @@ class TestFailures:
 
         assert caught.value.reason == "embedding_dimension"
 
-    def test_an_embedding_model_that_fails_is_an_error_without_its_text(self, library: Milvus, search: Search) -> None:
-        retriever = MilvusRetriever(store_with(library, Failing(ValueError("SECRET question"))))
+    def test_an_embedding_model_that_fails_where_no_other_leg_is_left_is_an_error_without_its_text(
+        self, lite_uri: str, search: Search
+    ) -> None:
+        insert(make_collection(lite_uri, "k", COLUMNS, bm25=False), "k", ROWS)
+        retriever = MilvusRetriever(open_store(lite_uri, "k", bm25=False, embedding_function=[Failing(ValueError("SECRET question"))]))
 
         with pytest.raises(RetrievalError) as caught:
             search(retriever)

@@ -11,7 +11,8 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 
 from crag_middleware.adapters.given import calibration_of
-from crag_middleware.adapters.reranker_evaluator import PROBE, RERANKER_THRESHOLDS, VERSION, RerankerEvaluator
+from crag_middleware.adapters.reranker_evaluator import PROBE, RERANKER_THRESHOLDS, RerankerEvaluator
+from crag_middleware.adapters.scorer import VERSION
 from crag_middleware.errors import ConfigError, GradingError
 from crag_middleware.types import EvaluatorKey, Grade, Passage
 from tests.support.rerankers import WordEncoder, WordReranker, overlap

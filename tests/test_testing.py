@@ -14,8 +14,10 @@ import crag_middleware.testing
 from crag_middleware.adapters.cascade import CascadeEvaluator
 from crag_middleware.adapters.chat_model import ChatModelEvaluator, ChatModelRewriter
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
+from crag_middleware.adapters.embedding_reranker import EmbeddingReranker
 from crag_middleware.adapters.local_embeddings import LocalEmbeddings
 from crag_middleware.adapters.milvus import MilvusRetriever
+from crag_middleware.adapters.reranker import ModelReranker
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
 from crag_middleware.adapters.tavily import TavilyWebSearch
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
@@ -25,6 +27,7 @@ from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.testing import (
     EvaluatorSuite,
     RefinerSuite,
+    RerankerSuite,
     RetrieverSuite,
     RewriterSuite,
     ScriptedEvaluator,
@@ -157,11 +160,43 @@ class TestScriptedRewriter(RewriterSuite):
         return ScriptedRewriter("price of plan B")
 
 
+def rewrites(asked: Mapping[str, Any]) -> str:
+    """What a rewriter's model replies to each of its prompts."""
+    system = asked["messages"][0]["content"]
+    if "make it up" in system:
+        return '["What does plan A cost?", "When did plan B begin?"]'
+    return "Plan A costs 5 a month. Plan B began in May." if "sentences" in system else "What does plan B cost?"
+
+
 class TestChatModelRewriter(RewriterSuite):
     @pytest.fixture
     def rewriter(self) -> Any:
-        with serve_chat(replies=["What does plan B cost?"]) as running:
+        with serve_chat(replies=[rewrites]) as running:
             yield ChatModelRewriter(running.model())
+
+    def test_its_model_is_asked_for_what_it_may_have_besides(self, rewriter: Any) -> None:
+        assert len(rewriter.decompose(self.compound)) == 2
+        assert rewriter.hypothetical(self.compound).startswith("Plan A costs")
+
+
+class TestModelRerankerOnACrossEncoder(RerankerSuite):
+    @pytest.fixture
+    def reranker(self) -> Any:
+        return ModelReranker(WordEncoder(logits=True), floor=-4.0, batch_size=2)
+
+
+class TestModelRerankerOnACompressor(RerankerSuite):
+    @pytest.fixture
+    def reranker(self) -> Any:
+        return ModelReranker(WordReranker(floor=0.1))
+
+
+class TestEmbeddingReranker(RerankerSuite):
+    tolerance = 1e-4
+
+    @pytest.fixture
+    def reranker(self) -> Any:
+        return EmbeddingReranker(LocalEmbeddings())
 
 
 class TestWordRefiner(RefinerSuite):
@@ -394,7 +429,14 @@ def rewriting(written: Any) -> Any:
     return type("Bad", (), {"rewrite": rewrite})()
 
 
+def also(**methods: Any) -> Any:
+    """A good rewriter but for what it has besides."""
+    return type("Bad", (ScriptedRewriter,), methods)("price of plan B")
+
+
 numbers = iter(range(1000))
+FEW_PARTS = "test_the_parts_of_a_question_are_few_and_differ_from_it"
+A_PASSAGE = "test_a_hypothetical_passage_is_text_other_than_the_question"
 
 BAD_REWRITERS = [
     ("test_a_follow_up_becomes_text", rewriting(lambda q: " ")),
@@ -402,7 +444,55 @@ BAD_REWRITERS = [
     ("test_another_query_differs_from_those_tried", rewriting(lambda q: q)),
     (EVERYWHERE, rewriting(lambda q: f"{q} {next(numbers)}")),
     (SIGNATURE, type("Bad", (), {"rewrite": lambda self, question, language: "q"})()),
+    (FEW_PARTS, also(decompose=lambda self, question: [question])),
+    (FEW_PARTS, also(decompose=lambda self, question: ["a", "a"])),
+    (FEW_PARTS, also(decompose=lambda self, question: ["a", "b", "c", "d"])),
+    (FEW_PARTS, also(decompose=lambda self, question: ["a", " "])),
+    (FEW_PARTS, also(decompose=lambda self, question: "ab")),
+    (FEW_PARTS, also(decompose=lambda self, question, language: [])),
+    (A_PASSAGE, also(hypothetical=lambda self, question: question)),
+    (A_PASSAGE, also(hypothetical=lambda self, question: " ")),
+    (A_PASSAGE, also(hypothetical=lambda self, question: None)),
 ]
+
+
+def scoring(scored: Any, **faults: Any) -> Any:
+    """A reranker whose scores are `scored(passages)`."""
+    return type("Bad", (), {"rerank": lambda self, question, passages: scored(passages), **faults})()
+
+
+def lengths(passages: Sequence[Passage]) -> list[float | None]:
+    return [float(len(p.text)) for p in passages]
+
+
+class Reverses:
+    def rerank(self, question: str, passages: Any) -> Sequence[float | None]:
+        if isinstance(passages, list):
+            passages.reverse()
+        return lengths(passages)
+
+
+SCORED, ODD_SCORED = "test_every_passage_gets_a_score_or_none", "test_odd_passages_and_questions_are_scored"
+BAD_RERANKERS = [
+    (SCORED, scoring(lambda ps: lengths(ps[1:]))),
+    (SCORED, scoring(lambda ps: [None for _ in ps])),
+    (SCORED, scoring(lambda ps: [float("nan") for _ in ps])),
+    (SCORED, scoring(lambda ps: ["0.5" for _ in ps])),
+    (SCORED, scoring(lambda ps: "123")),
+    ("test_no_passages_get_no_scores", scoring(lambda ps: lengths(ps) or [0.0])),
+    (ODD_SCORED, scoring(lambda ps: [len(p.text) for p in ps if p.text.strip()])),
+    ("test_scores_stand_in_the_passages_order", scoring(lambda ps: sorted(lengths(ps), reverse=True))),
+    (EVERYWHERE, scoring(lambda ps: [next(numbers) for _ in ps])),
+    (UNTOUCHED, Reverses()),
+    (SIGNATURE, type("Bad", (), {"rerank": lambda self, question, passages, k: lengths(passages)})()),
+    ("test_its_floor_is_a_number_or_none", scoring(lengths, floor="high")),
+    ("test_its_floor_is_a_number_or_none", scoring(lengths, floor=float("nan"))),
+]
+
+
+def test_each_check_of_rerankers_passes_a_good_one() -> None:
+    for check in checks(RerankerSuite):
+        getattr(RerankerSuite(), check)(scoring(lengths))
 
 
 def refining(picked: Any) -> Any:
@@ -439,6 +529,7 @@ BAD_REFINERS = [
             (RetrieverSuite, BAD_RETRIEVERS),
             (WebSearchSuite, BAD_WEB_SEARCHES),
             (RewriterSuite, BAD_REWRITERS),
+            (RerankerSuite, BAD_RERANKERS),
             (RefinerSuite, BAD_REFINERS),
         )
         for check, port in cases
@@ -451,7 +542,13 @@ def test_a_bad_port_of_another_kind_is_caught(suite: Any, check: str, port: Any)
 
 @pytest.mark.parametrize(
     ("suite", "cases"),
-    [(RetrieverSuite, BAD_RETRIEVERS), (WebSearchSuite, BAD_WEB_SEARCHES), (RewriterSuite, BAD_REWRITERS), (RefinerSuite, BAD_REFINERS)],
+    [
+        (RetrieverSuite, BAD_RETRIEVERS),
+        (WebSearchSuite, BAD_WEB_SEARCHES),
+        (RewriterSuite, BAD_REWRITERS),
+        (RerankerSuite, BAD_RERANKERS),
+        (RefinerSuite, BAD_REFINERS),
+    ],
 )
 def test_each_check_of_the_other_ports_is_shown_to_fail(suite: type, cases: Sequence[tuple[str, Any]]) -> None:
     assert {check for check, _ in cases} == checks(suite)

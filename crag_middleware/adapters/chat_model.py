@@ -11,7 +11,7 @@ from crag_middleware.calibration import Calibration, shipped
 from crag_middleware.drive import afinish, finish
 from crag_middleware.errors import ConfigError, GradingError, RewriteError
 from crag_middleware.settings import CHAT_THRESHOLDS
-from crag_middleware.stages import grading, keywords, rewriting
+from crag_middleware.stages import decomposing, grading, hypothetical, keywords, rewriting
 from crag_middleware.stages.words import language as language_of
 from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage, Thresholds
 
@@ -149,7 +149,7 @@ class ChatModelEvaluator:
 
 
 class ChatModelRewriter:
-    """Writes stand-alone questions, other queries and keywords for the web by a chat model.
+    """Writes, by a chat model, stand-alone questions, other queries, the parts of a question, a passage that may answer it, and keywords for the web.
 
     Args:
         model: A chat model or its name; None as for `ChatModelEvaluator`.
@@ -195,6 +195,44 @@ class ChatModelRewriter:
         """The async form of `keywords`."""
         return keywords.read_keywords(await self._ladder.aask(*_draft(question), **_limits(timeout_s)), question)
 
+    def decompose(self, question: str, *, timeout_s: float = 15.0) -> list[str]:
+        """The sub-questions, two or three and each stand-alone, that together make up a compound question.
+
+        Args:
+            question: A stand-alone question: the model sees nothing else, and sub-questions with names or numbers that it has not are left out.
+            timeout_s: As for `rewrite`.
+
+        Returns:
+            Empty for a question that is not compound.
+
+        Raises:
+            RewriteError: The call failed, or its reply is blank.
+        """
+        return decomposing.read_parts(self._ladder.ask(*_take_apart(question), **_limits(timeout_s)), question)
+
+    async def adecompose(self, question: str, *, timeout_s: float = 15.0) -> list[str]:
+        """The async form of `decompose`."""
+        return decomposing.read_parts(await self._ladder.aask(*_take_apart(question), **_limits(timeout_s)), question)
+
+    def hypothetical(self, question: str, *, timeout_s: float = 15.0) -> str:
+        """A passage as it might stand in a document that answers the question: to search with, and never to be shown, since it may be untrue.
+
+        Args:
+            question: A stand-alone question: the model sees nothing else.
+            timeout_s: As for `rewrite`.
+
+        Returns:
+            One line of at most `stages.hypothetical.MAX_CHARS` characters.
+
+        Raises:
+            RewriteError: The call failed, or its reply holds no passage, such as a refusal.
+        """
+        return hypothetical.read_passage(self._ladder.ask(*_imagine(question), **_limits(timeout_s)), question)
+
+    async def ahypothetical(self, question: str, *, timeout_s: float = 15.0) -> str:
+        """The async form of `hypothetical`."""
+        return hypothetical.read_passage(await self._ladder.aask(*_imagine(question), **_limits(timeout_s)), question)
+
 
 def check_prompt_options(language: str, max_passage_chars: int) -> None:
     """Passes if these can be worked with.
@@ -220,6 +258,14 @@ def _ask(question: str, history: Sequence[Exchange], tried: Sequence[str]) -> tu
 
 def _draft(question: str) -> tuple[str, str]:
     return keywords.prompt(question, language=language_of(question))
+
+
+def _take_apart(question: str) -> tuple[str, str]:
+    return decomposing.prompt(question, language=language_of(question))
+
+
+def _imagine(question: str) -> tuple[str, str]:
+    return hypothetical.prompt(question, language=language_of(question))
 
 
 def _limits(timeout_s: float) -> dict[str, Any]:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def as_retriever_port(
-    given: object, *, tenant_field: str | None = None, settings: CRAGSettings | None = None
+    given: object, *, tenant_field: str | None = None, settings: CRAGSettings | None = None, with_vectors: bool = False
 ) -> Retriever | AsyncRetriever:
     """The retriever for what was given.
 
@@ -38,6 +38,7 @@ def as_retriever_port(
             with `retrieve` or `aretrieve`.
         tenant_field: Where a row or document names its tenant; None for `agent_id`. Not for an object with `retrieve` or `aretrieve`.
         settings: Goes to `MilvusRetriever`; nothing else obeys `filter`, `min_confidence` and `explain`.
+        with_vectors: Whether passages of a Milvus store bring their dense vectors.
 
     Raises:
         ConfigError: It is none of these, can't be searched by tenant, or would not do what an argument says.
@@ -46,7 +47,7 @@ def as_retriever_port(
         _check_options(given)
         given = given.vectorstore
     if isinstance(given, Milvus):
-        return MilvusRetriever(given, settings=settings, tenant_field=tenant_field)
+        return MilvusRetriever(given, settings=settings, tenant_field=tenant_field, with_vectors=with_vectors)
     if isinstance(given, BaseRetriever):
         _check_unused(given, settings)
         return LangChainRetriever(given, tenant_field="agent_id" if tenant_field is None else tenant_field)

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 
-CLIENTS = ("pymilvus", "langchain_milvus")
+CLIENTS = ("pymilvus", "langchain_milvus", "pypdf")
 """Packages that log in the thread and context of the caller."""
 
 EMBEDDED = "milvus_lite"

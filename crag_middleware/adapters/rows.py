@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
+from crag_middleware.adapters.milvus_copies import SAME_TEXT
 from crag_middleware.adapters.milvus_schema import Layout
 from crag_middleware.types import Passage
 
@@ -13,7 +14,7 @@ NAMED = ("source", "title", "url", "confidence", "created_at")
 """Fields that a passage has a place for; all others go into its metadata."""
 
 
-def from_hit(hit: Mapping[str, Any], layout: Layout, *, rank: int, score: float) -> Passage:
+def from_hit(hit: Mapping[str, Any], layout: Layout, *, rank: int, score: float | None) -> Passage:
     """A search hit as a passage.
 
     A field is taken from its column, else from the JSON column or the dynamic fields. Null fields, vectors and the tenant are left out.
@@ -55,7 +56,9 @@ def _passage(key: str, text: str, fields: Mapping[str, Any], hidden: Iterable[st
         confidence=_number(fields.get("confidence")),
         created_at=None if created_at is None else int(created_at),
         metadata={
-            name: _plain(value) for name, value in fields.items() if name not in (*NAMED, LEGS, OWNER, *hidden) and value is not None
+            name: _plain(value)
+            for name, value in fields.items()
+            if name not in (*NAMED, LEGS, SAME_TEXT, OWNER, *hidden) and value is not None
         },
     )
 

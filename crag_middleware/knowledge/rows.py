@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from math import hypot
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.knowledge.schema import (
@@ -37,6 +37,8 @@ FIELDS = frozenset({TENANT, CONFIDENCE, CREATED_AT, METADATA, *OPTIONAL_TEXT, *O
 
 MAX_LENGTH = 1e19
 """Of a vector: its square must be a number in 32 bits, which similarity is computed in."""
+
+_T = TypeVar("_T")
 
 _COUNTS = frozenset({"chunk_index", "start", "end", "page"})
 
@@ -96,7 +98,7 @@ def with_vectors(rows: Sequence[Row], vectors: Iterable[Sequence[float]], dimens
     return [row | {DENSE: _vector(vector, dimension)} for row, vector in zip(rows, vectors, strict=True)]
 
 
-def batched(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+def batched(rows: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
     """The rows in order, at most `size` at a time."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         msg = f"`batch_size` must be a whole number from 1 on, got {size if isinstance(size, int) else type(size).__name__}"

@@ -19,16 +19,12 @@ from crag_middleware.adapters.milvus_clients import LoopClients
 from crag_middleware.adapters.milvus_errors import NOT_LOADED, diagnosis
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.errors import ConfigError, CRAGError, IngestError, TenantError
+from crag_middleware.knowledge import admin, migrate
+from crag_middleware.knowledge import ingest as ingesting
 from crag_middleware.knowledge.rows import Row, batched, listed, prepare_rows, with_vectors
 from crag_middleware.knowledge.schema import CONTENT_HASH, DENSE, ID, INDEXES, METADATA, SEARCH_PARAMS, SPARSE, TENANT, TEXT
+from crag_middleware.knowledge.tenant_rows import BATCH, IDS_AT_ONCE, one_of
 from crag_middleware.settings import CRAGSettings
-from crag_middleware.tenancy import quote
-
-BATCH = 256
-"""Texts embedded and rows written at once: at the largest texts still well below a server's message limit of 64 MB."""
-
-IDS_AT_ONCE = 1000
-"""Ids looked up in one query."""
 
 _DEFAULTS = CRAGSettings()
 
@@ -41,7 +37,8 @@ class KnowledgeStore(Milvus):
     call replaces its rows. Ids are looked up before they are written and refused when another tenant has them; two writers that bring the same
     id of their own for two tenants in the same instant can still pass each other.
 
-    Searches of this class see every tenant unless `expr=` says otherwise.
+    Searches of this class see every tenant unless `expr=` says otherwise; what an operator does to one tenant is here too: `ingest`, `sources`,
+    `count`, `delete_source`, `purge`, `export`, `migrate_from`.
     """
 
     def __init__(
@@ -181,6 +178,15 @@ class KnowledgeStore(Milvus):
         """The async form of `upsert`."""
         await self.aadd_documents(documents or [], ids=ids, batch_size=batch_size, timeout=timeout, **kwargs)
 
+    # The operator's side of it, a file for each.
+    ingest = ingesting.ingest
+    sources = admin.sources
+    count = admin.count
+    delete_source = admin.delete_source
+    purge = admin.purge
+    export = admin.export
+    migrate_from = migrate.migrate_from
+
     def delete(self, ids: list[str] | None = None, expr: str | None = None, **kwargs: Any) -> bool | None:
         """Delete rows by id, of whatever tenant, else by a Milvus expression; False if Milvus refused."""
         with redacted_logs():
@@ -247,7 +253,7 @@ class KnowledgeStore(Milvus):
         for part in batched(rows, IDS_AT_ONCE):
             tenants = {row[ID]: row[TENANT] for row in part}
             with _told(0, len(rows)), redacted_logs():
-                wanted = {"filter": _with_ids(tenants), "output_fields": [ID, TENANT], "consistency_level": "Strong"}
+                wanted = {"filter": one_of(ID, tenants), "output_fields": [ID, TENANT], "consistency_level": "Strong"}
                 found = self._call("query", timeout_s, **wanted)
             if foreign := {hit[ID] for hit in found if tenants.get(hit[ID]) != hit[TENANT]}:
                 position = next(place for place, row in enumerate(rows) if row[ID] in foreign)
@@ -332,16 +338,12 @@ def _parts(documents: Iterable[Document], keywords: Mapping[str, Any]) -> dict[s
     }
 
 
-def _with_ids(ids: Iterable[str]) -> str:
-    return f"{ID} in [{', '.join(map(quote, ids))}]"
-
-
 def _chosen(ids: Sequence[str] | None, expr: str | None) -> str:
     """Which rows to delete; the inherited form writes ids as Python does, which Milvus reads differently."""
     if (not ids and not expr) or isinstance(ids, str):
         msg = "nothing to delete: give `ids` as a list, or `expr`"
         raise ConfigError(msg)
-    return _with_ids(ids) if ids else expr or ""
+    return one_of(ID, ids) if ids else expr or ""
 
 
 def _latest(rows: Sequence[Row]) -> list[Row]:

@@ -159,4 +159,4 @@ def _goes_on(text: str, line_start: int, line_end: int, next_start: int) -> bool
     if first.islower():
         return not _KEY.match(text, next_start)
     width = (line_end - line_start) * (2 if _HAN_CHARACTER.match(last) else 1)
-    return width >= WRAP_COLUMN and (first.isalnum() or first in OPENERS)
+    return width >= WRAP_COLUMN and (first.isalnum() or first in f"{OPENERS}`")

@@ -80,12 +80,14 @@ def standing(passage: Passage, scores: EvidenceScores) -> Standing:
     return "official" if within(name, OFFICIAL_DOMAINS) and not within(name, _NOT_OFFICIAL) else "other"
 
 
-def evidence_score(passage: Passage, scores: EvidenceScores) -> float:
+def evidence_score(passage: Passage, scores: EvidenceScores, *, trust: float | None = None) -> float:
     """How far a passage is to be trusted, in [0, 1]: the score of its kind of source, lowered by the share `injection_score`, as which it reads like orders.
+
+    `trust` is what somebody said its source is worth, instead of its kind's score.
 
     A stored `confidence` is the tenant's own word on a text and stands beside it; it changes nothing here.
     """
-    base: float = getattr(scores, standing(passage, scores))
+    base: float = getattr(scores, standing(passage, scores)) if trust is None else trust
     return base * (1 - passage.injection_score)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from crag_middleware.errors import RewriteError
 from crag_middleware.stages.prompting import clip, fenced
-from crag_middleware.stages.replies import json_values, without_reasoning
 from crag_middleware.stages.words import terms
+from crag_middleware.stages.wrappings import bare, folded, out_of_json, said, unfenced
 from crag_middleware.types import Exchange, Language
 
 STANDALONE: dict[Language, str] = {
@@ -40,18 +40,6 @@ MAX_QUERY_CHARS = 1000
 EXCHANGE_CHARS = 600
 HISTORY_CHARS = 6000
 """Each earlier message is clipped to the one, the latest that fit into the other are shown."""
-
-_CODE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_OPENING = re.compile(r"(?:sure|certainly|of course|okay|ok|好的|当然|没问题)(?:[,，.。!！:：]+\s*|\Z)", re.IGNORECASE)
-_PREFIX = re.compile(
-    r"\*{0,2}(?:(?:here(?:'s| is| are)|this is)[^:：]{0,60}"
-    r"|(?:the )?(?:rewritten|stand-?alone|new|other|another|alternative|improved|better|final|search)?[ -]*"
-    r"(?:question|query|rewritten|rewrite|search query|keywords?)"
-    r"|(?:改写|重写|新|独立|检索|搜索)?(?:后)?(?:的)?(?:问题|查询|查询词|检索词|搜索词|关键词|关键字)|改写后?|重写后?)\s*\*{0,2}[:：]\*{0,2}\s*",
-    re.IGNORECASE,
-)
-_BULLET = re.compile(r"(?:[-*•>]|1[.)、])\s+")
-_QUOTES = ('""', "''", "“”", "‘’", "「」", "『』", "《》", "``", "**")
 
 KEEPING_CHARS = 200
 """A longer question holds more than it asks, such as a pasted log: not all its identifiers need be in a query."""
@@ -88,7 +76,7 @@ def read_query(reply: str, question: str, tried: Sequence[str] = ()) -> str:
         msg = "the rewriter left out an identifier of the question"
         raise RewriteError(msg, reason="invalid_reply")
     query = " ".join((query, *lost))
-    if _folded(query) in map(_folded, tried):
+    if folded(query) in map(folded, tried):
         msg = "the rewriter repeated a query that was tried already"
         raise RewriteError(msg, reason="repeated")
     if not in_its_script(query, question):
@@ -103,11 +91,8 @@ def read_line(reply: str) -> str:
     Raises:
         RewriteError: There is none.
     """
-    text = without_reasoning(reply)
-    if fence := _CODE.search(text):
-        text = fence[1]
-    line = _first_line(_from_json(text) or text)
-    query = _bare(line) if len(line) <= 2 * MAX_QUERY_CHARS else line
+    line = next(iter(said(out_of_json(unfenced(reply)))), "")
+    query = bare(line) if len(line) <= 2 * MAX_QUERY_CHARS else line
     if not any(character.isalnum() for character in query):
         msg = "the rewriter's reply holds no query"
         raise RewriteError(msg, reason="empty")
@@ -156,44 +141,5 @@ def _conversation(history: Sequence[Exchange], question: str) -> str:
     return "\n".join(reversed(lines))
 
 
-def _from_json(text: str) -> str | None:
-    """The text in a JSON object that holds a single one."""
-    if not text.lstrip().startswith("{"):
-        return None
-    for value in json_values(text):
-        texts = [item for item in value.values() if isinstance(item, str)] if isinstance(value, dict) else []
-        if len(texts) == 1:
-            return texts[0]
-    return None
-
-
-def _first_line(text: str) -> str:
-    """The first line that says something and is no announcement of the next."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    while len(lines) > 1 and (_OPENING.fullmatch(lines[0]) or lines[0].endswith((":", "："))):
-        lines.pop(0)
-    return lines[0] if lines else ""
-
-
-def _bare(line: str) -> str:
-    """The line without announcement, bullet and quotes around all of it, in whatever order they come."""
-    before = ""
-    while line != before:
-        before = line
-        for pattern in (_OPENING, _BULLET, _PREFIX):
-            found = pattern.match(line)
-            rest = line[found.end() :].strip() if found else ""
-            line = rest or line
-        for quote in _QUOTES:
-            inside = line[1:-1]
-            if len(line) > 2 and line[0] == quote[0] and line[-1] == quote[1] and not set(quote) & set(inside):
-                line = inside.strip()
-    return _line(line)
-
-
 def _line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _folded(text: str) -> str:
-    return re.sub(r"[\W_]+", " ", text).strip().casefold()

@@ -9,12 +9,13 @@ class TestMine(EvaluatorSuite):
 """
 
 from crag_middleware.testing.evaluator_suite import EvaluatorSuite
-from crag_middleware.testing.port_suites import RefinerSuite, RetrieverSuite, RewriterSuite, WebSearchSuite
+from crag_middleware.testing.port_suites import RefinerSuite, RerankerSuite, RetrieverSuite, RewriterSuite, WebSearchSuite
 from crag_middleware.testing.scripted import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
 
 __all__ = [
     "EvaluatorSuite",
     "RefinerSuite",
+    "RerankerSuite",
     "RetrieverSuite",
     "RewriterSuite",
     "ScriptedChatModel",

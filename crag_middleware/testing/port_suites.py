@@ -1,17 +1,32 @@
-"""Tests that every retriever, web search, rewriter and refiner passes."""
+"""Tests that every retriever, reranker, web search, rewriter and refiner passes."""
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
+from numbers import Real
 from typing import Any, ClassVar
 
-from crag_middleware.ports import AsyncRefiner, AsyncRetriever, AsyncRewriter, AsyncWebSearch, Refiner, Retriever, Rewriter, WebSearch
-from crag_middleware.steps import Call, refine, retrieve, rewrite, search_web
+from crag_middleware.ports import (
+    AsyncRefiner,
+    AsyncReranker,
+    AsyncRetriever,
+    AsyncRewriter,
+    AsyncWebSearch,
+    Refiner,
+    Reranker,
+    Retriever,
+    Rewriter,
+    WebSearch,
+)
+from crag_middleware.stages.decomposing import MAX_PARTS
+from crag_middleware.steps import Call, decompose, imagine, refine, rerank, retrieve, rewrite, search_web
 from crag_middleware.tenancy import Scope
 from crag_middleware.testing.suite import ODD_PASSAGES, ODD_QUESTIONS, PortSuite
-from crag_middleware.types import Exchange, Passage, WebFound
+from crag_middleware.types import Exchange, Found, Passage, WebFound
 from crag_middleware.web_policy import WebPolicy
 
 AnyRetriever = Retriever | AsyncRetriever
+AnyReranker = Reranker | AsyncReranker
 AnyWebSearch = WebSearch | AsyncWebSearch
 AnyRewriter = Rewriter | AsyncRewriter
 AnyRefiner = Refiner | AsyncRefiner
@@ -60,10 +75,10 @@ class RetrieverSuite(PortSuite):
         """`retrieve(question, *, agent_id, limit, timeout_s)`, or fewer keywords."""
         self._check_signature(retriever, self._call(self.agent_id))
 
-    def _call(self, agent_id: str, question: str | None = None, limit: int = 10) -> Call[tuple[Passage, ...]]:
+    def _call(self, agent_id: str, question: str | None = None, limit: int = 10) -> Call[Found]:
         return retrieve(self.question if question is None else question, Scope(agent_id), limit=limit, timeout_s=self.timeout_s)
 
-    def _found(self, retriever: AnyRetriever, agent_id: str, question: str | None = None) -> list[tuple[Passage, ...]]:
+    def _found(self, retriever: AnyRetriever, agent_id: str, question: str | None = None) -> list[Found]:
         return _read_passages(self._ask(retriever, call := self._call(agent_id, question)), call)
 
 
@@ -110,12 +125,90 @@ class WebSearchSuite(PortSuite):
         return found
 
 
+class RerankerSuite(PortSuite):
+    """Tests of a reranker: inherit it and define the fixture `reranker`, which returns a working one.
+
+    Attributes:
+        order_free: Whether a passage's score does not depend on its place among the others. Say False where a model sees all at once.
+        tolerance: How far two scores that should be equal may differ.
+        question: What the passages are scored against.
+        passages: What is scored; at least two, whose scores differ.
+    """
+
+    order_free: ClassVar[bool] = True
+    tolerance: ClassVar[float] = 1e-6
+    question: ClassVar[str] = "Which port does Milvus listen on?"
+    passages: ClassVar[tuple[Passage, ...]] = (
+        Passage(id="p1", text="Bread needs flour, water, salt and yeast."),
+        Passage(id="p2", text="Milvus listens on port 19530.", title="Ports"),
+        Passage(id="p3", text="Milvus is a database."),
+    )
+    _method = "rerank"
+
+    def test_every_passage_gets_a_score_or_none(self, reranker: AnyReranker) -> None:
+        """One finite number or None a passage, and not None for all of them."""
+        for scores in self._scored(reranker, self.question, self.passages):
+            assert any(score is not None for score in scores), "the reranker scored no passage at all"
+
+    def test_no_passages_get_no_scores(self, reranker: AnyReranker) -> None:
+        """An empty list is no error."""
+        self._scored(reranker, self.question, ())
+
+    def test_odd_passages_and_questions_are_scored(self, reranker: AnyReranker) -> None:
+        """Blank, long, Chinese and hostile texts, emoji, and one text twice get a score each, be it None."""
+        self._scored(reranker, self.question, ODD_PASSAGES)
+        for question in ODD_QUESTIONS:
+            self._scored(reranker, question, self.passages)
+
+    def test_scores_stand_in_the_passages_order(self, reranker: AnyReranker) -> None:
+        """A passage has the same score wherever it stands, if the reranker claims that; not the best one first."""
+        if not self.order_free or not self.deterministic:
+            return
+        forward, backward = (self._scored(reranker, self.question, passages) for passages in (self.passages, self.passages[::-1]))
+        for one, other in zip(forward, backward, strict=True):
+            assert self._same(one, other[::-1]), f"the scores must stand in the passages' order: {one!r}, and reversed {other!r}"
+
+    def test_it_gives_the_same_sync_and_async_from_threads_and_event_loops(self, reranker: AnyReranker) -> None:
+        """Both forms, asked again, by several at once, on one event loop after the other."""
+        self._check_everywhere(reranker, self._call(self.question, self.passages), lambda a, b: not self.deterministic or self._same(a, b))
+
+    def test_what_it_is_given_stays_as_it_was(self, reranker: AnyReranker) -> None:
+        """Passages are read and never written."""
+        given = list(deepcopy(self.passages))
+        self._ask(reranker, self._call(self.question, given))
+        assert given == list(self.passages), f"the reranker changed its passages: {given!r}"
+
+    def test_it_can_be_called_with_what_is_offered(self, reranker: AnyReranker) -> None:
+        """`rerank(question, passages, *, agent_id, timeout_s)`, or fewer keywords."""
+        self._check_signature(reranker, self._call(self.question, self.passages))
+
+    def test_its_floor_is_a_number_or_none(self, reranker: AnyReranker) -> None:
+        """What scores can be compared with, if there is one."""
+        floor = getattr(reranker, "floor", None)
+        assert floor is None or (isinstance(floor, Real) and math.isfinite(floor)), (
+            f"`floor` must be a finite number or None, got {floor!r}"
+        )
+
+    def _call(self, question: str, passages: Sequence[Passage]) -> Call[Any]:
+        return rerank(question, passages, self._scope, timeout_s=self.timeout_s)  # type: ignore[arg-type]  # a list shows changes
+
+    def _scored(self, reranker: AnyReranker, question: str, passages: Sequence[Passage]) -> list[Sequence[float | None]]:
+        call = self._call(question, passages)
+        return [call.read(reply) for reply in self._ask(reranker, call)]
+
+    def _same(self, one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+        return all(a == b if a is None or b is None else abs(a - b) <= self.tolerance for a, b in zip(one, other, strict=True))
+
+
 class RewriterSuite(PortSuite):
     """Tests of a rewriter: inherit it and define the fixture `rewriter`, which returns a working one.
+
+    What it may have besides (`decompose`, `hypothetical`) is checked where it has it.
 
     Attributes:
         question: A question that needs its history.
         history: What was said before it.
+        compound: A question that asks for two things.
     """
 
     question: ClassVar[str] = "What about the second one?"
@@ -123,6 +216,7 @@ class RewriterSuite(PortSuite):
         Exchange("user", "Compare plan A and plan B."),
         Exchange("assistant", "Plan A costs 5 a month, plan B 9."),
     )
+    compound: ClassVar[str] = "What does plan A cost, and when did plan B begin?"
     _method = "rewrite"
 
     def test_a_follow_up_becomes_text(self, rewriter: AnyRewriter) -> None:
@@ -142,6 +236,29 @@ class RewriterSuite(PortSuite):
     def test_it_can_be_called_with_what_is_offered(self, rewriter: AnyRewriter) -> None:
         """`rewrite(question, *, history, tried, agent_id, timeout_s)`, or fewer keywords."""
         self._check_signature(rewriter, self._call())
+
+    def test_the_parts_of_a_question_are_few_and_differ_from_it(self, rewriter: AnyRewriter) -> None:
+        """None, or three texts at most, none blank, twice, or the whole question."""
+        call = decompose(self.compound, self._scope, timeout_s=self.timeout_s)
+        for reply in self._optional(rewriter, "decompose", call):
+            parts = call.read(reply)
+            assert len(parts) == len(reply), f"`decompose` must return at most {MAX_PARTS} texts, none of them blank, got {reply!r}"
+            assert len({*parts, self.compound}) == len(parts) + 1, (
+                f"the parts must differ from each other and from the question, got {parts!r}"
+            )
+
+    def test_a_hypothetical_passage_is_text_other_than_the_question(self, rewriter: AnyRewriter) -> None:
+        """Words to search with, other than those that are searched anyhow."""
+        call = imagine(self.compound, self._scope, timeout_s=self.timeout_s)
+        for reply in self._optional(rewriter, "hypothetical", call):
+            assert call.read(reply) != self.compound, "the rewriter returned the question as a passage"
+
+    def _optional(self, rewriter: AnyRewriter, method: str, call: Call[Any]) -> list[Any]:
+        """What each form of a method replies; nothing if the rewriter has none."""
+        if not any(callable(getattr(rewriter, name, None)) for name in (method, f"a{method}")):
+            return []
+        self._check_signature(rewriter, call, method)
+        return self._ask(rewriter, call, method)
 
     def _call(self) -> Call[str]:
         return rewrite(self.question, self.history, (), self._scope, timeout_s=self.timeout_s)
@@ -203,7 +320,7 @@ class RefinerSuite(PortSuite):
             assert all(strip.text for strips in call.read(reply) for strip in strips), "the refiner returned a strip without text"
 
 
-def _read_passages(replies: Sequence[Any], call: Call[tuple[Passage, ...]]) -> list[tuple[Passage, ...]]:
+def _read_passages(replies: Sequence[Any], call: Call[Found]) -> list[Found]:
     """What the plan reads in each reply, which must not have to repair it."""
     found = [call.read(reply) for reply in replies]
     _check_ids(replies)

@@ -56,9 +56,9 @@ class PortSuite:
     def _scope(self) -> Scope:
         return Scope(self.agent_id)
 
-    def _forms(self, port: object) -> dict[str, Callable[[Call[Any]], Any]]:
-        """The port's forms by name; the async one is run on an event loop of its own."""
-        bound = bind(port, self._method)
+    def _forms(self, port: object, method: str | None = None) -> dict[str, Callable[[Call[Any]], Any]]:
+        """The port's forms by name, of another method than the suite's if one is given; the async one is run on an event loop of its own."""
+        bound = bind(port, method or self._method)
         forms: dict[str, Callable[[Call[Any]], Any]] = {}
         if sync := bound.sync:
             forms["sync"] = lambda call: sync(*call.arguments, **call.keywords)
@@ -70,9 +70,9 @@ class PortSuite:
             forms["async"] = lambda call: asyncio.run(ask(call))
         return forms
 
-    def _ask(self, port: object, call: Call[Any]) -> list[Any]:
+    def _ask(self, port: object, call: Call[Any], method: str | None = None) -> list[Any]:
         """What each form replies."""
-        return [form(call) for form in self._forms(port).values()]
+        return [form(call) for form in self._forms(port, method).values()]
 
     def _check_everywhere(self, port: object, call: Call[Any], same: Callable[[Any, Any], bool]) -> None:
         """Every form gives the same, alone, again, from several threads, and as several tasks of one event loop after another."""
@@ -91,9 +91,9 @@ class PortSuite:
         for name, reply in replies:
             assert same(first[1], reply), f"the reply differs: {first[0]} gave {first[1]!r}; {name} gave {reply!r}"
 
-    def _check_signature(self, port: object, call: Call[Any]) -> None:
+    def _check_signature(self, port: object, call: Call[Any], method: str | None = None) -> None:
         """Every form can be called with what is offered, or with fewer keywords."""
-        for name in (self._method, f"a{self._method}"):
+        for name in (method or self._method, f"a{method or self._method}"):
             method = getattr(port, name, None)
             if not callable(method):
                 continue

@@ -1,55 +1,32 @@
-"""The command line: arguments and exit codes, and nothing else.
+"""`crag eval` and `crag calibrate`: measure evaluators and refiners, and fit what their numbers mean."""
 
-Exit codes: 0; 1 for input that can't be used, with one line on standard error; 2 for a wrong command line.
-"""
-
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
 
 from crag_middleware.calibration import load_calibration
-from crag_middleware.errors import CRAGError
+from crag_middleware.cli.shared import console, name_own_modules, names, stoppable
 
 if TYPE_CHECKING:  # at run time `evals` is imported by its commands only: it needs an extra
+    from crag_middleware.adapters.given_recall import AnyReranker
     from crag_middleware.evals.runner import Progress
 
-WIDTH = 140
-"""Columns where standard output is no terminal."""
-
-
-class _Commands(TyperGroup):
-    """Commands whose errors of ours are one line and exit code 1."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except CRAGError as error:
-            _console(stderr=True).print(f"crag: {error}", soft_wrap=True)
-            raise typer.Exit(1) from error
-
-
-app = typer.Typer(
-    name="crag",
-    cls=_Commands,
-    help="Corrective RAG for LangChain agents over Milvus: measure and calibrate its parts, look at its web search.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+evals = typer.Typer(
+    name="eval", help="Measure evaluators, refiners and retrieval on labelled questions, and compare runs.", no_args_is_help=True
 )
-evals = typer.Typer(name="eval", help="Measure evaluators and refiners on labelled questions, and compare runs.", no_args_is_help=True)
-app.add_typer(evals)
-
 
 Data = Annotated[list[Path], typer.Argument(metavar="DATA...", help="JSONL files of questions with labelled passages.", show_default=False)]
 Evidence = Annotated[
     list[Path], typer.Argument(metavar="DATA...", help="JSONL files of questions with gold sentences.", show_default=False)
+]
+Judged = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA...", help="JSONL files of documents and questions with what is relevant, or folders as in BEIR.", show_default=False
+    ),
 ]
 EvaluatorName = Annotated[
     str,
@@ -87,19 +64,6 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in DI
 Languages = Annotated[str, typer.Option(metavar="LIST", help="Only questions in these, such as en,zh.", show_default="all")]
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        _console().print(f"crag-middleware {version('crag-middleware')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    _version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
-) -> None:
-    """Nothing of its own: the commands are below it."""
-
-
 @evals.command()
 def relevance(
     data: Data,
@@ -128,14 +92,14 @@ def relevance(
             named_evaluator(evaluator, model=model, base_url=base_url, reranker=reranker),
             folder=folder,
             calibration=load_calibration(calibration) if calibration else None,
-            languages=_names(languages),
+            languages=names(languages),
             limit=limit,
             negatives_only=negatives_only,
             resume=resume,
             progress=tell,
         )
-    show_report(report, _console())
-    _console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+    show_report(report, console())
+    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
 
 
 @evals.command()
@@ -162,13 +126,48 @@ def refinement(
             named_refiner(refiner, model=model, base_url=base_url),
             folder=folder,
             baselines=baselines,
-            languages=_names(languages),
+            languages=names(languages),
             limit=limit,
             resume=resume,
             progress=tell,
         )
-    show_refinement(report, _console())
-    _console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+    show_refinement(report, console())
+    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+
+
+@evals.command()
+def retrieval(
+    data: Judged,
+    embeddings: Annotated[
+        str, typer.Option("--embeddings", "-e", metavar="NAME", help="local, e5, or one's own as package.module:attribute.")
+    ] = "local",
+    reranker: Annotated[
+        str | None, typer.Option(metavar="NAME", help="e5, or one's own as package.module:attribute.", show_default="none")
+    ] = None,
+    limit: Limit = None,
+    languages: Languages = "",
+    out: Out = None,
+    resume: Resume = False,
+) -> None:
+    """Measure what dense search, BM25, their fusion, a reranker and MMR find, on documents stored for it in a temporary folder."""
+    from crag_middleware.cli.collections import named_embeddings
+    from crag_middleware.evals.retrieval import measure_retrieval
+    from crag_middleware.evals.retrieval.show import show_retrieval
+
+    folder = _folder(out, f"retrieval-{embeddings}")
+    with _told("stored or searched") as tell:
+        report = measure_retrieval(
+            data,
+            named_embeddings(embeddings),
+            folder=folder,
+            reranker=_named_reranker(reranker) if reranker else None,
+            languages=names(languages),
+            limit=limit,
+            resume=resume,
+            progress=tell,
+        )
+    show_retrieval(report, console())
+    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
 
 
 @evals.command()
@@ -181,10 +180,9 @@ def compare(
     from crag_middleware.evals.compare import read_run
     from crag_middleware.evals.show import show_comparison
 
-    show_comparison(pair(read_run(first), read_run(second)), str(first), str(second), _console())
+    show_comparison(pair(read_run(first), read_run(second)), str(first), str(second), console())
 
 
-@app.command()
 def calibrate(
     data: Data,
     evaluator: EvaluatorName,
@@ -220,89 +218,43 @@ def calibrate(
             aims=Aims(aim_missed, aim_false),
             collection=collection,
             tenant=tenant,
-            languages=_names(languages),
+            languages=names(languages),
             limit=limit,
             resume=resume,
             progress=tell,
         )
     for line in summary(fitted):
-        _console().print(line, soft_wrap=True)
-    _console().print(f"written to {out}", soft_wrap=True)
-
-
-@app.command()
-def web(
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="As a user would ask it.", show_default=False)],
-    provider: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--provider",
-            "-p",
-            metavar="NAME",
-            help="tavily, bocha, or one's own as package.module:attribute; several are asked in order. Without any nothing is sent.",
-            show_default=False,
-        ),
-    ] = None,
-    allow: Annotated[
-        str, typer.Option(metavar="LIST", help="Only results from these domains, such as example.org,gov.uk.", show_default="any")
-    ] = "",
-    deny: Annotated[str | None, typer.Option(metavar="LIST", help="No results from these.", show_default="the policy's own list")] = None,
-    protect: Annotated[str, typer.Option(metavar="LIST", help="Words that never leave.", show_default="none")] = "",
-    freshness: Annotated[str, typer.Option(metavar="AGE", help="any, day, week, month or year.")] = "any",
-    results: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Results asked for.")] = 3,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=600, help="For all providers together.")] = 10.0,
-    tenant: Annotated[str, typer.Option(metavar="ID", help="The agent_id for whom.")] = "crag-web",
-) -> None:
-    """Show what would be sent to the web for a question, and, with a provider, what comes, what is dropped and why."""
-    from crag_middleware.named import named_web_search
-    from crag_middleware.web_policy import WebPolicy
-    from crag_middleware.web_probe import probe
-    from crag_middleware.web_show import show_probe
-
-    sys.path.insert(0, "")  # so that modules in the current directory can be named, as `python -m` allows
-    chosen: dict[str, Any] = {"allow_domains": _names(allow), "protected_terms": _names(protect), "freshness": freshness}
-    policy = WebPolicy(**chosen) if deny is None else WebPolicy(**chosen, deny_domains=_names(deny))
-    search = named_web_search(provider) if provider else None
-    found = probe(question, search, agent_id=tenant, policy=policy, limit=results, timeout_s=timeout)
-    show_probe(found, _console(), sent=search is not None)
-    if found.error:
-        raise typer.Exit(1)
-
-
-def main() -> None:
-    """The program `crag`."""
-    app()
+        console().print(line, soft_wrap=True)
+    console().print(f"written to {out}", soft_wrap=True)
 
 
 @contextmanager
 def _told(done: str) -> Iterator["Callable[[Progress], None]"]:
-    """Where modules of the current directory can be named, as `python -m` allows, and a stopped run ends in one line: a function to be told of progress."""
+    """Where modules of the current directory can be named, and a stopped run says how to go on: a function to be told of progress."""
     from crag_middleware.evals.show import progress
 
-    sys.path.insert(0, "")
-    try:
-        with progress(_console(stderr=True), done) as tell:
-            yield tell
-    except KeyboardInterrupt:
-        _console(stderr=True).print("crag: stopped; the same command with --resume goes on")
-        raise typer.Exit(1) from None
+    name_own_modules()
+    with stoppable("the same command with --resume goes on"), progress(console(stderr=True), done) as tell:
+        yield tell
 
 
 def _folder(out: Path | None, name: str) -> Path:
     return out or Path("crag-eval") / name.replace(":", "-")
 
 
-def _names(listed: str) -> list[str]:
-    return [name.strip() for name in listed.split(",") if name.strip()]
+def _named_reranker(name: str) -> "AnyReranker":
+    """The reranker of that name.
 
+    Raises:
+        ConfigError: There is none, or it can't be built or rerank.
+    """
+    from crag_middleware.adapters.embedding_reranker import EmbeddingReranker
+    from crag_middleware.adapters.given_recall import as_reranker
+    from crag_middleware.adapters.local_embeddings import E5Embeddings
+    from crag_middleware.named import _own
 
-def _console(*, stderr: bool = False) -> Console:
-    """Texts are printed as they are: no markup, no colours by guess."""
-    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    return console
-
-
-if __name__ == "__main__":
-    main()
+    if name == "e5":
+        return EmbeddingReranker(E5Embeddings())
+    found: AnyReranker = _own("reranker", name, ("e5",))
+    as_reranker(found)
+    return found

@@ -1,0 +1,5 @@
+"""`python -m crag_middleware.cli`, the same as `crag`."""
+
+from crag_middleware.cli import main
+
+main()
