@@ -502,11 +502,11 @@ def test_a_missing_extra_is_named(loaded, monkeypatch, suffix, package):
 
 
 VALID = {
-    ".pdf": make_pdf([["Some private text", CHINESE], ["Page two"]], title="T"),
-    ".docx": docx_with(document_xml("<w:p><w:r><w:t>Some private text</w:t></w:r></w:p>")),
+    ".pdf": make_pdf([["Some cucumber text", CHINESE], ["Page two"]], title="T"),
+    ".docx": docx_with(document_xml("<w:p><w:r><w:t>Some cucumber text</w:t></w:r></w:p>")),
     ".html": PAGE.format(charset="utf-8").encode(),
-    ".csv": b'a,"b"\n1,"private\n2"',
-    ".rst": b"Title\n~~~~~\nprivate",
+    ".csv": b'a,"b"\n1,"cucumber\n2"',
+    ".rst": b"Title\n~~~~~\ncucumber",
 }
 
 
@@ -525,7 +525,7 @@ def test_a_damaged_file_is_read_or_refused_and_never_quoted(loaded, suffix, data
     except IngestError as refused:
         document, error = Loaded(""), refused
 
-    assert "private" not in f"{error} {caplog.text}"
+    assert "cucumber" not in f"{error} {caplog.text}"
     assert error is None or error.__cause__ is None
     assert all(before.start < after.start for before, after in pairwise(document.marks))
     assert all(0 <= mark.start <= len(document.text) for mark in document.marks)
@@ -546,7 +546,7 @@ def test_the_documents_name_every_suffix_reason_and_limit():
 
 def test_pypdf_logs_nothing_of_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken = tmp_path / "broken.pdf"
-    broken.write_bytes(b"hello private words")
+    broken.write_bytes(b"hello cucumber words")
     with pytest.raises(IngestError):
         load(broken)
     assert "hello" not in caplog.text

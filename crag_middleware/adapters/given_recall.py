@@ -99,7 +99,7 @@ def _main_rule(settings: CRAGSettings) -> RouteRule:
     return RouteRule(
         name=MAIN_ROUTE,
         port=MAIN,
-        k=settings.recall_k,
+        k=max(settings.recall_k, settings.top_k),
         timeout_s=settings.retrieve_timeout_s,
         half_life_days=settings.half_life_days,
     )
@@ -109,7 +109,7 @@ def _rule(route: Route, settings: CRAGSettings) -> RouteRule:
     return RouteRule(
         name=route.name,
         port=f"route:{route.name}",
-        k=route.k or settings.recall_k,
+        k=route.k or max(settings.recall_k, settings.top_k),
         timeout_s=route.timeout_s or settings.retrieve_timeout_s,
         weight=route.weight,
         half_life_days=route.half_life_days,
