@@ -2,8 +2,10 @@
 
 from crag_middleware.adapters.bocha import BochaWebSearch
 from crag_middleware.adapters.cascade import CascadeEvaluator
+from crag_middleware.adapters.chat_claim_checker import ChatModelClaimChecker
 from crag_middleware.adapters.chat_model import ChatModelEvaluator, ChatModelRewriter
 from crag_middleware.adapters.chat_refiner import ChatModelRefiner
+from crag_middleware.adapters.claim_checkers import WordClaimChecker
 from crag_middleware.adapters.compressors import CompressorRefiner, RefinerCompressor
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.embedding_refiner import EmbeddingRefiner
@@ -16,11 +18,13 @@ from crag_middleware.adapters.reranker import ModelReranker
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
 from crag_middleware.adapters.routes import Route
 from crag_middleware.adapters.tavily import TavilyWebSearch
+from crag_middleware.adapters.token_claim_checker import TokenProbabilityClaimChecker
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
 from crag_middleware.adapters.web_chain import WebSearchChain
 from crag_middleware.alarm import Health
 from crag_middleware.calibration import Calibration, load_calibration
 from crag_middleware.errors import (
+    ClaimCheckError,
     ConfigError,
     CRAGError,
     GradingError,
@@ -38,7 +42,7 @@ from crag_middleware.middleware import CRAGMiddleware
 from crag_middleware.receipt import explain
 from crag_middleware.settings import DEFAULT_MODEL, CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
-from crag_middleware.types import EvaluatorKey, Exchange, Grade, Passage, Strip, Thresholds
+from crag_middleware.types import Checked, Claim, EvaluatorKey, Exchange, Grade, Ground, Passage, Strip, Thresholds
 from crag_middleware.web_policy import EvidenceScores, WebPolicy
 
 __all__ = [
@@ -49,9 +53,13 @@ __all__ = [
     "CRAGSettings",
     "Calibration",
     "CascadeEvaluator",
+    "ChatModelClaimChecker",
     "ChatModelEvaluator",
     "ChatModelRefiner",
     "ChatModelRewriter",
+    "Checked",
+    "Claim",
+    "ClaimCheckError",
     "CompressorRefiner",
     "ConfigError",
     "E5Embeddings",
@@ -63,6 +71,7 @@ __all__ = [
     "Exchange",
     "Grade",
     "GradingError",
+    "Ground",
     "Health",
     "IngestError",
     "KnowledgeStore",
@@ -83,10 +92,12 @@ __all__ = [
     "TavilyWebSearch",
     "TenantError",
     "Thresholds",
+    "TokenProbabilityClaimChecker",
     "TokenProbabilityEvaluator",
     "WebPolicy",
     "WebSearchChain",
     "WebSearchError",
+    "WordClaimChecker",
     "WordRefiner",
     "explain",
     "load_calibration",

@@ -17,13 +17,16 @@ from langchain.agents.middleware import (
     omit_payload,
 )
 from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
+from langchain_core.messages import AIMessage
 from langchain_core.retrievers import BaseRetriever
 from langchain_milvus import Milvus
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from crag_middleware.adapters.answering import Watch, basis_of, capped, writes_text
 from crag_middleware.adapters.given import CalibrationLike, as_evaluator, as_rewriter, as_scales, as_token_counter
+from crag_middleware.adapters.given_answers import AnyClaimChecker, as_claim_checker, threshold_of
 from crag_middleware.adapters.given_recall import AnyReranker, as_knowledge, as_reranker, floor_of, rewriter_ports
 from crag_middleware.adapters.given_web import AnyWebPolicy, AnyWebSearch, Approval, Approver, as_web_policy, as_web_search
 from crag_middleware.adapters.inner_model import ChatModel
@@ -81,6 +84,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         rewriter: Makes follow-up questions understandable and tries other queries: a chat model, its name, or a `Rewriter`. By default the
             evaluator's chat model, if it has one.
         refiner: Picks the sentences that bear on the question. By default by words.
+        claim_checker: Checks what the answer says against the evidence, the tools' results and the user's messages: a chat model, its name, or a
+            `ClaimChecker`, such as `WordClaimChecker`. Without one only citations are checked (docs/answers.md).
         routes: Further retrievers, asked at the same time as the main store: a `Route`, or several (docs/routes.md).
         reranker: Puts what all routes found in order before the best are graded: a `Reranker`, or one of LangChain's cross-encoders or reranking
             compressors (docs/reranking.md). By default the fused order stands.
@@ -110,6 +115,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         approve_web_query: Approval | None = None,
         rewriter: Rewriter | AsyncRewriter | ChatModel | str | None = None,
         refiner: Refiner | AsyncRefiner | None = None,
+        claim_checker: AnyClaimChecker | None = None,
         routes: Route | Sequence[Route] = (),
         reranker: AnyReranker | None = None,
         settings: CRAGSettings | None = None,
@@ -132,6 +138,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             "web_search": web_search,
             "rewriter": rewriter,
             "reranker": reranker,
+            "claim_checker": claim_checker,
         }.items():
             if isinstance(value, type):
                 msg = f"`{argument}` must be an instance, got the class {value.__name__}; write {value.__name__}(...)"
@@ -143,7 +150,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         rewriting = as_rewriter(rewriter, grader)
         searching = as_web_search(web_search)
         self._web_policy = as_web_policy(web_policy)
-        ranking = as_reranker(reranker)
+        ranking, checking = as_reranker(reranker), as_claim_checker(claim_checker)
         collection = str(getattr(vector_store, "collection_name", ""))
         knowledge, rules = as_knowledge(vector_store, routes, tenant_field=tenant_field, settings=settings)
         self._ports: dict[PortName, Bound] = {
@@ -155,6 +162,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                     ("evaluator", grader, "grade"),
                     ("refiner", refiner or WordRefiner(max_strips=settings.max_strips), "refine"),
                     ("reranker", ranking, "rerank"),
+                    ("claim_checker", checking, "check"),
                     ("approver", approve_web_query and Approver(approve_web_query), "approve"),
                     ("web_search", searching, "search"),
                 )
@@ -179,6 +187,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         )
         if searching is not None:
             searching.check_options(settings.web_options)
+        self._threshold = threshold_of(checking, settings)
         self._alarm = Alarm()
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
@@ -226,24 +235,66 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """Calls the model with the turn's evidence in a copy of its messages."""
-        turn = self._unremembered(request)
-        if turn is None:
-            return handler(self._with_evidence(request))
-        evidence = run(self._plan(request.state, turn), self._world(request.runtime))
-        update = self._remember(request.state, turn, evidence, request.runtime)
-        return ExtendedModelResponse(handler(self._with_evidence(_updated(request, update))), Command(update=update))
+        """Calls the model with the turn's evidence in a copy of its messages, and checks what it answers."""
+        update: dict[str, Any] = {}
+        if turn := self._unremembered(request):
+            evidence = run(self._plan(request.state, turn), self._world(request.runtime))
+            update = self._remember(request.state, turn, evidence, request.runtime)
+            request = _updated(request, update)
+        watch = self._watch(request)
+        if watch is None:
+            return _extended(handler(self._with_evidence(request)), update)
+        response = handler(watch.over(self._with_evidence(request)))
+        if (again := watch.unchecked(response)) is not None:
+            response = watch.replaced(response, run(again, watch.world))
+        return _extended(response, update | self._answered(request, response))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        """Calls the model with the turn's evidence in a copy of its messages."""
-        turn = self._unremembered(request)
-        if turn is None:
-            return await handler(self._with_evidence(request))
-        evidence = await arun(self._plan(request.state, turn), self._world(request.runtime))
-        update = self._remember(request.state, turn, evidence, request.runtime)
-        return ExtendedModelResponse(await handler(self._with_evidence(_updated(request, update))), Command(update=update))
+        """Calls the model with the turn's evidence in a copy of its messages, and checks what it answers."""
+        update: dict[str, Any] = {}
+        if turn := self._unremembered(request):
+            evidence = await arun(self._plan(request.state, turn), self._world(request.runtime))
+            update = self._remember(request.state, turn, evidence, request.runtime)
+            request = _updated(request, update)
+        watch = self._watch(request)
+        if watch is None:
+            return _extended(await handler(self._with_evidence(request)), update)
+        response = await handler(watch.over(self._with_evidence(request)))
+        if (again := watch.unchecked(response)) is not None:
+            response = watch.replaced(response, await arun(again, watch.world))
+        return _extended(response, update | self._answered(request, response))
+
+    def _watch(self, request: ModelRequest[Any]) -> Watch | None:
+        """What checks the answer of a model call; None if nothing was looked up for the turn, or nothing is to be checked."""
+        memo = self._memo(request.state)
+        receipt: Mapping[str, Any] = cast("Mapping[str, Any]", request.state).get(self._receipt_key) or {}
+        if not self._settings.verify or not memo or receipt.get("status") in (None, "skipped") or not writes_text(request):
+            return None
+        question = read_question(request.messages, history=0)
+        basis = basis_of(
+            request,
+            [receipt, *self._other_receipts(request.state, memo["message_id"])],
+            key=self._receipt_key,
+            question=question.text if question else "",
+            block=memo["block"],
+            scope=resolve(self._agent_id, request.runtime),
+            settings=self._settings,
+            threshold=self._threshold,
+            is_instant=self._threshold is None or self._ports["claim_checker"].instant,
+        )
+        return Watch(basis, self._world(request.runtime))
+
+    def _answered(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> dict[str, Any]:
+        """The receipt with what is known of the answer; nothing for a step on the way to it."""
+        told = next((m.response_metadata.get(self._receipt_key) for m in reversed(response.result) if isinstance(m, AIMessage)), None)
+        return {} if told is None else {self._receipt_key: {**cast("Mapping[str, Any]", request.state)[self._receipt_key], "answer": told}}
+
+    def _other_receipts(self, state: Mapping[str, Any], message_id: str) -> list[Mapping[str, Any]]:
+        """The receipts of other instances for this turn."""
+        keys = [key for key, memo in state.items() if key.startswith("_crag") and key != self._turn_key and memo]
+        return [state[key[1:]] for key in keys if state[key]["message_id"] == message_id and state.get(key[1:])]
 
     def _begin(self, state: AgentState[Any], runtime: Runtime[Any]) -> Turn | None:
         """The turn to work on; None if its evidence is there already. The tenant is checked either way."""
@@ -342,13 +393,20 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             into_system=self._settings.position == "system",
             others=tuple(other["block"] for other in self._others(request.state, memo["message_id"]) if other["block"]),
         )
-        return request.override(messages=messages, system_message=system)
+        has_evidence = bool(cast("Mapping[str, Any]", request.state).get(self._receipt_key, {}).get("sources"))
+        options = capped(request, self._settings.max_temperature if has_evidence else None)
+        return request.override(messages=messages, system_message=system, model_settings=options)
 
 
 def _turn_id(tenant: str, turn: Turn, runtime: Runtime[Any]) -> str:
     """The same when a turn is run again in its thread; empty without a thread, where nothing can be resumed."""
     thread = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
     return digest(tenant, str(thread), turn.question.message_id, turn.text) if thread and turn.question.message_id else ""
+
+
+def _extended(response: ModelResponse[Any], update: Mapping[str, Any]) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+    """The response with a state update, if there is one."""
+    return ExtendedModelResponse(response, Command(update=dict(update))) if update else response
 
 
 def _updated(request: ModelRequest[Any], update: Mapping[str, Any]) -> ModelRequest[Any]:

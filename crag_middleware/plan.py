@@ -10,6 +10,7 @@ from crag_middleware.queries import rewritten, standalone
 from crag_middleware.recall import recall, with_neighbours
 from crag_middleware.stages.assemble import assemble
 from crag_middleware.stages.decide import sufficiency
+from crag_middleware.stages.grounding import GENERAL, VERSION
 from crag_middleware.stages.merge import arrange, fold
 from crag_middleware.stages.question import LEAD_IN
 from crag_middleware.stages.words import language
@@ -59,6 +60,8 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         count_tokens=policy.count_tokens,
         order=settings.order,
         tail=LEAD_IN[spoken] if settings.position == "human" else "",
+        rules=settings.rules,
+        nothing=GENERAL[spoken] if settings.when_no_evidence == "general" else "",
     )
     cut = sum(len(k.strips) for k in everything) - sum(len(s.strips) for s in block.sources)
     if cut or not block.text:
@@ -76,6 +79,7 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         sources=block.sources,
         cut_strips=cut,
         block=block.text,
+        rules="own" if settings.rules else VERSION,
         tokens=block.tokens,
         queries=tuple(run.queries),
         routed=tuple(run.routed),

@@ -41,6 +41,8 @@ def record(
         "web_dropped": [asdict(d) for d in evidence.web_dropped],
         "passages": [_passage(g, numbers.get((g.passage.origin, g.passage.id)), detail) for g in evidence.graded],
         "sources": [_source(s) for s in evidence.sources],
+        "answer": None,
+        "rules": evidence.rules,
         "cut_strips": evidence.cut_strips,
         "degraded": [{"step": t.step, "reason": t.reason} for t in evidence.troubles],
         "notes": list(evidence.notes),
@@ -78,7 +80,20 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
 
 def _source(source: Source) -> dict[str, Any]:
     strips = [{"start": s.start, "end": s.end, "text": s.text, "why": s.why, "worth": _rounded(s.worth)} for s in source.strips]
-    return {"number": source.number, **_identity(source.graded.passage), "label": source.graded.grade.label, "strips": strips}
+    known = source.graded.passage.metadata
+    return {
+        "number": source.number,
+        **_identity(source.graded.passage),
+        "section": _plain(known.get("section")),
+        "page": _plain(known.get("page")),
+        "label": source.graded.grade.label,
+        "strips": strips,
+    }
+
+
+def _plain(value: Any) -> str | int | None:
+    """What a store says of a section or page, if it is a text or a whole number."""
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def _number(value: float | None) -> float | None:

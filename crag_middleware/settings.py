@@ -24,6 +24,7 @@ DEFAULT_CONFIDENCE = 0.92
 """Stored trust in a tenant's own documents, so that a floor of 0.9 keeps them."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(min_length=1, max_length=4000, pattern=r"\S")]
 Days = Annotated[float, Field(gt=0, le=36_500)]
 QueryVariant = Literal["hypothetical", "keywords"]
 Seconds = Annotated[float, Field(gt=0, le=600)]
@@ -38,7 +39,7 @@ class CRAGSettings(BaseModel):
         verdict_rule: What the verdict is cut from: `paper`, any passage relevant; `set`, P(the passages together answer), which needs a calibration
             that tells it, and is cut by that calibration's own thresholds.
         top_k: Passages kept of all that was found, and graded.
-        recall_k: Passages each route brings to the merge, if it does not say otherwise.
+        recall_k: Passages each route brings to the merge, if it does not say otherwise; never fewer than `top_k`.
         candidates: Candidates each search leg brings into the fusion.
         rrf_k: The constant of reciprocal rank fusion (Cormack et al., SIGIR 2009, doi:10.1145/1571941.1572114).
         near_duplicate: Cosine similarity from which two passages of one meaning are copies (docs/merging.md says what it means for which embeddings); None to
@@ -67,6 +68,19 @@ class CRAGSettings(BaseModel):
         position: Where the block goes: into a copy of the turn's human message, or after the system prompt.
         language: Language of rules and notes; `auto` follows the question.
         receipt_detail: `injected` keeps all passage text that was not injected out of the receipt; `full` adds it and the evaluator's reasons.
+        verify: Whether citations of the answer are checked and mended, and, with a claim checker, its claims. Without it the model's answer is left alone.
+        unknown_citations: Whether citations that no source of the turn has are removed, or stay and are told (`flag`).
+        add_citations: Whether a statement that cites nothing is given the citation that clearly supports it; needs a claim checker.
+        on_unsupported: What becomes of an answer with claims that nothing supports: it stays and says so in receipt and metadata (`flag`), the model writes
+            another one (`repair`), their sentences are left out (`drop`), or a refusal takes its place (`refuse`).
+        max_repairs: Drafts asked for in one turn, beside the first, with `repair`.
+        after_repair: What becomes of the last draft if it still has unsupported claims.
+        when_no_evidence: What the agent does when nothing was found: what it likes, being told so (`agent`), answers with a visible label (`general`), or is
+            kept from answering (`refuse`) unless a tool brought something.
+        refusal_text: What a refusal says; None for our own words, in the turn's language.
+        general_label: What is put under an answer from general knowledge; None for our own words.
+        rules: What the model is told beside the evidence, in place of our own rules; None for those.
+        max_temperature: Cap on the model's temperature in turns with evidence; None to leave it alone.
         save_evidence: Whether block and receipt are saved in checkpoints. Without it an interrupted turn runs the plan once more when resumed.
         max_model_calls: Calls of evaluator, rewriter and keywords in one turn at most; optional ones are left out first. None for no limit.
         turn_timeout_s: Deadline of the whole corrective pass, in seconds; each step gets what is left of it. None for the steps' own only.
@@ -76,6 +90,7 @@ class CRAGSettings(BaseModel):
         rewrite_timeout_s: Deadline of one rewriting, in seconds.
         refine_timeout_s: Deadline of one refinement, in seconds.
         web_timeout_s: Deadline of one web search, in seconds.
+        claim_timeout_s: Deadline of one check of an answer's claims, in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -112,6 +127,17 @@ class CRAGSettings(BaseModel):
     position: Literal["human", "system"] = "human"
     language: Literal["auto", "en", "zh"] = "auto"
     receipt_detail: Literal["injected", "full"] = "injected"
+    verify: bool = True
+    unknown_citations: Literal["remove", "flag"] = "remove"
+    add_citations: bool = False
+    on_unsupported: Literal["flag", "repair", "drop", "refuse"] = "flag"
+    max_repairs: int = Field(default=1, ge=0, le=3)
+    after_repair: Literal["flag", "refuse"] = "flag"
+    when_no_evidence: Literal["agent", "general", "refuse"] = "agent"
+    refusal_text: Text | None = None
+    general_label: Text | None = None
+    rules: Text | None = None
+    max_temperature: float | None = Field(default=None, ge=0, le=2)
     save_evidence: bool = True
     max_model_calls: int | None = Field(default=None, ge=1, le=100)
     turn_timeout_s: Seconds | None = None
@@ -121,6 +147,7 @@ class CRAGSettings(BaseModel):
     rewrite_timeout_s: Seconds = 15.0
     refine_timeout_s: Seconds = 10.0
     web_timeout_s: Seconds = 10.0
+    claim_timeout_s: Seconds = 30.0
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -149,7 +176,7 @@ class CRAGSettings(BaseModel):
         return Thresholds(lower, upper)
 
 
-_PRIVATE = frozenset({"filter", "web_options"})
+_PRIVATE = frozenset({"filter", "web_options", "rules", "refusal_text", "general_label"})
 """Settings whose values may hold what is nobody else's business."""
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Generic, TypeVar
 
-from crag_middleware.errors import CRAGError, GradingError, RefineError, RerankError, RetrievalError, RewriteError, WebSearchError
+from crag_middleware.errors import ClaimCheckError, CRAGError, GradingError, RefineError, RerankError, RetrievalError, RewriteError, WebSearchError
 from crag_middleware.stages.decomposing import MAX_PARTS
 from crag_middleware.tenancy import Scope, check_owners
-from crag_middleware.types import Dropped, Exchange, Found, Grade, Memo, Origin, Passage, Strip, Trouble, WebAttempt, WebFound
+from crag_middleware.types import Checked, Claim, Dropped, Exchange, Found, Grade, Ground, Memo, Origin, Passage, Strip, Trouble, WebAttempt, WebFound
 from crag_middleware.web_policy import WebPolicy
 
 T = TypeVar("T")
@@ -177,6 +177,27 @@ def _read_query(reply: Any) -> str:
         msg = "the rewriter returned no text"
         raise RewriteError(msg, reason="empty")
     return reply.strip()
+
+
+def check_claims(
+    claims: tuple[Claim, ...], grounds: tuple[Ground, ...], question: str, scope: Scope, *, timeout_s: float
+) -> Call[tuple[Checked, ...]]:
+    """Check what an answer says against what it may rest on: one result for each claim, in their order."""
+
+    def read(reply: Any) -> tuple[Checked, ...]:
+        said = tuple(_each(reply, Checked, ClaimCheckError))
+        if len(said) != len(claims) or not all(_sound(one, len(grounds)) for one in said):
+            msg = f"a claim checker must return one Checked for each of the {len(claims)} claims, with a probability in [0, 1] or None"
+            raise ClaimCheckError(msg, reason="invalid_reply")
+        return said
+
+    keywords = {"question": question, "agent_id": scope.agent_id, "timeout_s": timeout_s}
+    return Call("claim_checker", (claims, grounds), keywords, timeout_s, read, ClaimCheckError)
+
+
+def _sound(said: Checked, grounds: int) -> bool:
+    probability, place = said.probability, said.decided_by
+    return (probability is None or (isinstance(probability, Real) and 0 <= probability <= 1)) and (place is None or 0 <= place < grounds)
 
 
 def refine(

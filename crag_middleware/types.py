@@ -388,6 +388,7 @@ class Evidence:
         sources: What was injected, by number.
         cut_strips: How many strips were kept and did not fit into the token budget.
         block: The text to inject; empty for a skipped turn.
+        rules: The version of the rules in it, or `own`; empty for a skipped turn.
         tokens: Size of the block by the token counter.
         queries: What the knowledge was asked, in order.
         routed: What each route answered to each query.
@@ -411,6 +412,7 @@ class Evidence:
     sources: tuple[Source, ...] = ()
     cut_strips: int = 0
     block: str = ""
+    rules: str = ""
     tokens: int = 0
     queries: tuple[str, ...] = ()
     routed: tuple[Routed, ...] = ()

@@ -101,15 +101,18 @@ def test_a_new_question_retrieves_again(how):
 def test_saved_history_is_that_of_the_same_agent_without_the_middleware(how, position):
     """C003, C010, C012"""
     histories = []
-    for middleware in ([], [crag([PORT], settings=CRAGSettings(position=position))]):
+    for verify in (None, False, True):
+        middleware = [] if verify is None else [crag([PORT], settings=CRAGSettings(position=position, verify=verify))]
         agent, _ = agent_with(middleware, replies=LOOP, tools=TOOLS, system_prompt="Be brief.", checkpointer=InMemorySaver())
         thread = {"configurable": {"thread_id": "1"}}
         result = ask(agent, [HumanMessage(QUESTION, id="q")], how, config=thread)
         saved = agent.get_state(thread).values["messages"]
         assert shape(saved) == shape(result["messages"])
+        if verify:
+            assert saved[-1].response_metadata.pop("crag") == result["crag"]["answer"]
         histories.append(shape(saved))
 
-    assert histories[0] == histories[1]
+    assert histories[0] == histories[1] == histories[2]
 
 
 @both

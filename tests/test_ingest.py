@@ -114,6 +114,20 @@ def test_a_changed_file_replaces_its_chunks_and_only_new_texts_are_embedded(file
     assert (moved.page_content.split()[2], moved.metadata["chunk_index"]) == ("7", 8)
 
 
+def test_many_files_are_looked_up_like_few(file_store, tmp_path):  # noqa: F811
+    docs = write(tmp_path / "docs", {f"{n}.txt": f"Text number {n}." for n in range(150)})
+    file_store.ingest(docs, agent_id="a")
+    before = facts(file_store)
+    write(docs, {"7.txt": "Something else.", "149.txt": "Something new.", "new.txt": "New."})
+
+    done = file_store.ingest(docs, agent_id="a")
+
+    assert (done.files, done.unchanged, done.embedded, done.removed) == (151, 148, 3, 2)
+    after = facts(file_store)
+    assert {row["source"] for key, row in before.items() if key not in after} == {"7.txt", "149.txt"}
+    assert len(after) == 151
+
+
 def test_other_metadata_is_written_without_embedding(file_store, docs):  # noqa: F811
     file_store.ingest(docs, agent_id="a", metadata={"version": "1"})
     before, file_store.embeddings.batches = stored(file_store), []
@@ -477,8 +491,8 @@ MEASURED = """
             return [0.05] * 384
 
     folder = Path(sys.argv[1])
-    for part in range(20):
-        rules = (f"Rule {n} of part {part}: nobody may run in hall {n}, not even in a hurry, or when it rains." for n in range(500))
+    for part in range(200):
+        rules = (f"Rule {n} of part {part}: nobody may run in hall {n}, not even in a hurry, or when it rains." for n in range(50))
         (folder / f"{part}.txt").write_text("\\n\\n".join(rules))
     done = open_knowledge(folder / "k.db", Quick(), language="en").ingest(folder, agent_id="a", size=100, overlap=0)
     print(done.chunks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)

@@ -156,13 +156,19 @@ def ingest(
 
 
 def _with_rows(store: "KnowledgeStore", scope: Scope, files: Sequence[Found]) -> Iterator[tuple[Found, Mapping[str, Kept]]]:
-    """Each file with the rows that are there of its source, by id."""
-    for group in _groups(files):
+    """Each file with the rows that are there of its source, by id.
+
+    Many files are looked up only if their source was there at the start: in Milvus Lite each look-up costs time and memory in proportion to all rows.
+    """
+    groups = list(_groups(files))
+    known = {row["source"] for page in pages(store, scope, ("source",)) for row in page} if len(groups) > 1 else None
+    for group in groups:
         there: defaultdict[str, dict[str, Kept]] = defaultdict(dict)
-        condition = one_of("source", [found.source for found in group])
-        for page in pages(store, scope, ("source", CONTENT_HASH, CREATED_AT, *DETAILS), rows=condition):
-            for row in page:
-                there[row["source"]][row[ID]] = kept(row)
+        wanted = [found.source for found in group if known is None or found.source in known]
+        if wanted:
+            for page in pages(store, scope, ("source", CONTENT_HASH, CREATED_AT, *DETAILS), rows=one_of("source", wanted)):
+                for row in page:
+                    there[row["source"]][row[ID]] = kept(row)
         for found in group:
             yield found, there.pop(found.source, {})
 

@@ -5,7 +5,7 @@ What is decided depends on the text alone, never on the pieces it comes in: noth
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -77,15 +77,18 @@ class Mended:
     unknown: tuple[str, ...]
 
 
-def mend(text: str, sources: Mapping[int, Origin], *, when_unknown: WhenUnknown = "remove") -> Mended:
+def mend(
+    text: str, sources: Mapping[int, Origin], *, when_unknown: WhenUnknown = "remove", foreign: Collection[int] = frozenset()
+) -> Mended:
     """The answer with its citations checked.
 
     Args:
         text: The answer.
         sources: Where each source of the turn comes from, by citation number.
         when_unknown: What becomes of citations that no source has.
+        foreign: Numbers that mean something else in this conversation, such as the results of a tool: left alone.
     """
-    mender = Mender(sources, when_unknown)
+    mender = Mender(sources, when_unknown, foreign)
     whole = mender.feed(text) + mender.end()
     return Mended(whole, tuple(mender.citations), tuple(mender.unknown))
 
@@ -101,12 +104,14 @@ class Mender:
     Attributes:
         sources: Where each source of the turn comes from, by citation number.
         when_unknown: What becomes of citations that no source has.
+        foreign: Numbers that mean something else in this conversation: left alone.
         citations: Where sources are cited in what was let go so far.
         unknown: Citations of what does not exist, as they were written.
     """
 
     sources: Mapping[int, Origin]
     when_unknown: WhenUnknown = "remove"
+    foreign: Collection[int] = frozenset()
     citations: list[Citation] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     _held: str = ""
@@ -206,7 +211,8 @@ class Mender:
             return None
         marks = read_marks(rest[1:end]) if end else ()
         after = rest[end + 1 : end + 2]
-        if not marks or self._is_other(lead, after, several=len(marks) > 1 or marks[0].last != marks[0].first):
+        is_foreign = any(mark.first in self.foreign and mark.first not in self.sources for mark in marks)
+        if not marks or is_foreign or self._is_other(lead, after, several=len(marks) > 1 or marks[0].last != marks[0].first):
             return self._pass(len(lead) + (end + 1 if marks else 1))
         kept = surviving(marks, self.sources)
         is_whole = all(mark.exists(self.sources) for mark in marks)

@@ -9,8 +9,8 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 _M_NAME = r"(?P<m>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
 _Y, _M, _D = r"(?P<y>[12]\d{3})", r"(?P<m>0?[1-9]|1[0-2])", r"(?P<d>0?[1-9]|[12]\d|3[01])"
 _TH = r"(?:st|nd|rd|th)?"
-_DATES = tuple(
-    re.compile(rf"(?<![\w.]){date}(?!\d)", re.ASCII)
+DATES = tuple(
+    re.compile(rf"(?<![\w.]){date}(?!\d)", re.ASCII | re.IGNORECASE)
     for date in (
         rf"{_Y}(?P<sep>[-/.]){_M}(?P=sep){_D}",
         rf"{_Y}\s?年\s?{_M}\s?月(?:\s?{_D}\s?[日号])?",
@@ -20,11 +20,13 @@ _DATES = tuple(
         rf"{_M_NAME},?\s{_Y}",
     )
 )
+"""Dates, each with what it has of the groups `y`, `m`, a number or a name, and `d`."""
+
 _DIGITS = re.compile(r"(?<![\w.])v?(?P<n>\d+(?:,\d{3})*(?:[.:]\d+)*)(?:\s?(?P<scale>[千万亿]|thousand|million|billion|k\b))?", re.ASCII)
 _PLAIN = re.compile(r"\d{1,18}(?:\.\d{1,9})?$")
 _SCALES = {"千": 10**3, "万": 10**4, "亿": 10**8, "k": 10**3, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 
-_NUMERALS = {
+NUMERALS = {
     "one": 1,
     "two": 2,
     "three": 3,
@@ -37,9 +39,18 @@ _NUMERALS = {
     "ten": 10,
     "eleven": 11,
     "twelve": 12,
+    "thirteen": 13,
+    "fourteen": 14,
+    "fifteen": 15,
+    "sixteen": 16,
+    "seventeen": 17,
+    "eighteen": 18,
+    "nineteen": 19,
 } | {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
+"""English numerals of one word, below a hundred."""
+
 _WORDED = re.compile(
-    rf"\b(?P<n>{'|'.join(_NUMERALS)})(?=[\s-](?:business\s|working\s|calendar\s)?(?:second|minute|hour|day|week|month|year|percent|time|people|person|user|dollar))"
+    rf"\b(?P<n>{'|'.join(NUMERALS)})(?=[\s-](?:business\s|working\s|calendar\s)?(?:second|minute|hour|day|week|month|year|percent|time|people|person|user|dollar))"
 )
 _HAN_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _HAN_UNITS = {"十": 10, "百": 100, "千": 1000}
@@ -57,7 +68,7 @@ def numbers(text: str) -> frozenset[str]:
     """
     rest = unicodedata.normalize("NFKC", text).casefold()
     found: set[str] = set()
-    for pattern in (*_DATES, _HAN_NUMBER, _WORDED, _DIGITS):
+    for pattern in (*DATES, _HAN_NUMBER, _WORDED, _DIGITS):
         for match in pattern.finditer(rest):
             found.update(_spellings(match.groupdict()))
         rest = pattern.sub(" ", rest)
@@ -68,7 +79,7 @@ def _spellings(parts: dict[str, str | None]) -> Iterator[str]:
     """The normal forms of one match, by the named parts it has."""
     year, month, day = parts.get("y"), parts.get("m"), parts.get("d")
     if month:
-        number = f"{_MONTHS.index(month[:3]) + 1 if month.isalpha() else int(month):02}"
+        number = f"{month_of(month):02}"
         if year:
             yield from (year, f"{year}-{number}")
         if day:
@@ -77,16 +88,21 @@ def _spellings(parts: dict[str, str | None]) -> Iterator[str]:
             yield f"{year}-{number}-{int(day):02}"
         return
     written = parts.get("n") or parts.get("percent") or ""
-    if written in _NUMERALS:
-        yield str(_NUMERALS[written])
+    if written in NUMERALS:
+        yield str(NUMERALS[written])
     elif written.isascii():
         plain, scale = written.replace(",", ""), parts.get("scale")
         yield f"{(Decimal(plain) * _SCALES[scale]).normalize():f}" if scale and _PLAIN.match(plain) else plain
     else:
-        yield str(_han_value(written))
+        yield str(han_value(written))
 
 
-def _han_value(written: str) -> int:
+def month_of(written: str) -> int:
+    """The number of a month, from 1, given as a number or by its English name or its beginning."""
+    return int(written) if written.isdigit() else _MONTHS.index(written[:3].casefold()) + 1
+
+
+def han_value(written: str) -> int:
     """The value of a Chinese numeral, positional (`二〇二四`) or with units (`三百二十`)."""
     if all(c in _HAN_DIGITS for c in written):
         return int("".join(str(_HAN_DIGITS[c]) for c in written))

@@ -8,11 +8,13 @@ class TestMine(EvaluatorSuite):
         return Mine()
 """
 
+from crag_middleware.testing.claim_suite import ClaimCheckerSuite
 from crag_middleware.testing.evaluator_suite import EvaluatorSuite
 from crag_middleware.testing.port_suites import RefinerSuite, RerankerSuite, RetrieverSuite, RewriterSuite, WebSearchSuite
 from crag_middleware.testing.scripted import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
 
 __all__ = [
+    "ClaimCheckerSuite",
     "EvaluatorSuite",
     "RefinerSuite",
     "RerankerSuite",
