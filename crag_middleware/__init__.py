@@ -38,6 +38,7 @@ from crag_middleware.errors import (
 )
 from crag_middleware.knowledge.open import open_knowledge
 from crag_middleware.knowledge.store import KnowledgeStore
+from crag_middleware.knowledge.write_back import WriteBack, forget, written_back
 from crag_middleware.middleware import CRAGMiddleware
 from crag_middleware.receipt import explain
 from crag_middleware.settings import DEFAULT_MODEL, CRAGSettings
@@ -99,7 +100,10 @@ __all__ = [
     "WebSearchError",
     "WordClaimChecker",
     "WordRefiner",
+    "WriteBack",
     "explain",
+    "forget",
     "load_calibration",
     "open_knowledge",
+    "written_back",
 ]

@@ -39,11 +39,13 @@ from crag_middleware.ledger import Policy
 from crag_middleware.plan import correct
 from crag_middleware.ports import (
     AsyncEvaluator,
+    AsyncEvidenceKeeper,
     AsyncRefiner,
     AsyncRetriever,
     AsyncRewriter,
     Bound,
     Evaluator,
+    EvidenceKeeper,
     Refiner,
     Retriever,
     Rewriter,
@@ -56,6 +58,7 @@ from crag_middleware.steps import Plan, PortName
 from crag_middleware.tenancy import Scope, check_agent_id, resolve
 from crag_middleware.turn import Turn, digest, state_schema
 from crag_middleware.types import Evidence, Question
+from crag_middleware.verification import kept
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +89,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         refiner: Picks the sentences that bear on the question. By default by words.
         claim_checker: Checks what the answer says against the evidence, the tools' results and the user's messages: a chat model, its name, or a
             `ClaimChecker`, such as `WordClaimChecker`. Without one only citations are checked (docs/answers.md).
+        write_back: Keeps web evidence of checked answers in the tenant's knowledge, such as `WriteBack` (docs/write_back.md); needs a claim checker.
         routes: Further retrievers, asked at the same time as the main store: a `Route`, or several (docs/routes.md).
         reranker: Puts what all routes found in order before the best are graded: a `Reranker`, or one of LangChain's cross-encoders or reranking
             compressors (docs/reranking.md). By default the fused order stands.
@@ -116,6 +120,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         rewriter: Rewriter | AsyncRewriter | ChatModel | str | None = None,
         refiner: Refiner | AsyncRefiner | None = None,
         claim_checker: AnyClaimChecker | None = None,
+        write_back: EvidenceKeeper | AsyncEvidenceKeeper | None = None,
         routes: Route | Sequence[Route] = (),
         reranker: AnyReranker | None = None,
         settings: CRAGSettings | None = None,
@@ -139,6 +144,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             "rewriter": rewriter,
             "reranker": reranker,
             "claim_checker": claim_checker,
+            "write_back": write_back,
         }.items():
             if isinstance(value, type):
                 msg = f"`{argument}` must be an instance, got the class {value.__name__}; write {value.__name__}(...)"
@@ -150,6 +156,9 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         rewriting = as_rewriter(rewriter, grader)
         searching = as_web_search(web_search)
         self._web_policy = as_web_policy(web_policy)
+        if write_back is not None and (claim_checker is None or not settings.verify):
+            msg = "`write_back` keeps evidence of answers whose claims were checked; pass `claim_checker=` too, and leave `verify` on"
+            raise ConfigError(msg)
         ranking, checking = as_reranker(reranker), as_claim_checker(claim_checker)
         collection = str(getattr(vector_store, "collection_name", ""))
         knowledge, rules = as_knowledge(vector_store, routes, tenant_field=tenant_field, settings=settings)
@@ -163,6 +172,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                     ("refiner", refiner or WordRefiner(max_strips=settings.max_strips), "refine"),
                     ("reranker", ranking, "rerank"),
                     ("claim_checker", checking, "check"),
+                    ("write_back", write_back, "keep"),
                     ("approver", approve_web_query and Approver(approve_web_query), "approve"),
                     ("web_search", searching, "search"),
                 )
@@ -247,7 +257,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         response = handler(watch.over(self._with_evidence(request)))
         if (again := watch.unchecked(response)) is not None:
             response = watch.replaced(response, run(again, watch.world))
-        return _extended(response, update | self._answered(request, response))
+        return _extended(response, update | run(self._answered(request, response), watch.world))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -264,7 +274,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         response = await handler(watch.over(self._with_evidence(request)))
         if (again := watch.unchecked(response)) is not None:
             response = watch.replaced(response, await arun(again, watch.world))
-        return _extended(response, update | self._answered(request, response))
+        return _extended(response, update | await arun(self._answered(request, response), watch.world))
 
     def _watch(self, request: ModelRequest[Any]) -> Watch | None:
         """What checks the answer of a model call; None if nothing was looked up for the turn, or nothing is to be checked."""
@@ -286,10 +296,16 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         )
         return Watch(basis, self._world(request.runtime))
 
-    def _answered(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> dict[str, Any]:
-        """The receipt with what is known of the answer; nothing for a step on the way to it."""
+    def _answered(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> Plan[dict[str, Any]]:
+        """The receipt with what is known of the answer, and web evidence of it kept, if somebody does; nothing for a step on the way to an answer."""
         told = next((m.response_metadata.get(self._receipt_key) for m in reversed(response.result) if isinstance(m, AIMessage)), None)
-        return {} if told is None else {self._receipt_key: {**cast("Mapping[str, Any]", request.state)[self._receipt_key], "answer": told}}
+        if told is None:
+            return {}
+        receipt = {**cast("Mapping[str, Any]", request.state)[self._receipt_key], "answer": told}
+        if "write_back" in self._ports:
+            scope = resolve(self._agent_id, request.runtime)
+            receipt = yield from kept(receipt, scope, timeout_s=self._settings.retrieve_timeout_s)
+        return {self._receipt_key: receipt}
 
     def _other_receipts(self, state: Mapping[str, Any], message_id: str) -> list[Mapping[str, Any]]:
         """The receipts of other instances for this turn."""

@@ -1,4 +1,4 @@
-"""Evaluators, refiners and web searches by name, for the command line."""
+"""Evaluators, refiners, claim checkers and web searches by name, for the command line."""
 
 import importlib
 import inspect
@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain.chat_models import init_chat_model
+from langchain_core.embeddings import Embeddings
 
 from crag_middleware.adapters.bocha import BochaWebSearch
 from crag_middleware.adapters.cascade import CascadeEvaluator
+from crag_middleware.adapters.chat_claim_checker import ChatModelClaimChecker
 from crag_middleware.adapters.chat_model import ChatModelEvaluator
 from crag_middleware.adapters.chat_refiner import ChatModelRefiner
+from crag_middleware.adapters.claim_checkers import WordClaimChecker
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.embedding_refiner import EmbeddingRefiner
 from crag_middleware.adapters.given import as_evaluator
@@ -18,15 +21,28 @@ from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
 from crag_middleware.adapters.tavily import TavilyWebSearch
+from crag_middleware.adapters.token_claim_checker import TokenProbabilityClaimChecker
 from crag_middleware.adapters.token_probability import TokenProbabilityEvaluator
 from crag_middleware.adapters.web_chain import WebSearchChain
 from crag_middleware.errors import ConfigError
-from crag_middleware.ports import AsyncEvaluator, AsyncRefiner, AsyncWebSearch, Evaluator, Refiner, WebSearch, bind
+from crag_middleware.ports import (
+    AsyncClaimChecker,
+    AsyncEvaluator,
+    AsyncRefiner,
+    AsyncWebSearch,
+    ClaimChecker,
+    Evaluator,
+    Refiner,
+    WebSearch,
+    bind,
+)
 from crag_middleware.stages.refine import WordRefiner
 
 NAMES = ("embedding", "e5", "chat", "token", "reranker", "cascade")
 WEB_SEARCHES = ("tavily", "bocha")
 REFINERS = ("words", "embedding", "e5", "chat")
+CHECKERS = ("words", "chat", "token")
+EMBEDDINGS = ("local", "e5")
 """Besides these, `package.module:attribute` names one's own."""
 
 _ON_A_MODEL = ("chat", "token", "cascade")
@@ -89,6 +105,51 @@ def named_refiner(name: str, *, model: str | None = None, base_url: str | None =
             return ChatModelRefiner(_chat_model(model, base_url))
     found: Refiner | AsyncRefiner = _own("refiner", name, REFINERS)
     bind(found, "refine")
+    return found
+
+
+def named_checker(name: str, *, model: str | None = None, base_url: str | None = None) -> ClaimChecker | AsyncClaimChecker:
+    """The claim checker of that name.
+
+    Args:
+        name: One of `CHECKERS`, or `package.module:attribute` for a claim checker, a class of one or a function that returns one, without arguments.
+        model: The chat model as `provider:name`, for those that ask one; None for the default.
+        base_url: Where the model's server is; needs `model`.
+
+    Raises:
+        ConfigError: There is none of that name, it can't be built, or it has no use for an argument.
+    """
+    _check_model("claim checker", name, model or base_url, ("chat", "token"))
+    match name:
+        case "words":
+            return WordClaimChecker()
+        case "chat":
+            return ChatModelClaimChecker(_chat_model(model, base_url))
+        case "token":
+            return TokenProbabilityClaimChecker(_chat_model(model, base_url))
+    found: ClaimChecker | AsyncClaimChecker = _own("claim checker", name, CHECKERS)
+    bind(found, "check")
+    return found
+
+
+def named_embeddings(name: str) -> Embeddings:
+    """The embeddings of that name.
+
+    Args:
+        name: Of `EMBEDDINGS`, or `package.module:attribute` for embeddings, a class of them or a function that returns them, without arguments.
+
+    Raises:
+        ConfigError: There are none, or they can't be built.
+    """
+    match name:
+        case "local":
+            return LocalEmbeddings()
+        case "e5":
+            return E5Embeddings()
+    found = _own("embeddings", name, EMBEDDINGS)
+    if not isinstance(found, Embeddings):
+        msg = f"{name!r} must be LangChain embeddings, got {type(found).__name__}"
+        raise ConfigError(msg)
     return found
 
 

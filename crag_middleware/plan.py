@@ -62,6 +62,7 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         tail=LEAD_IN[spoken] if settings.position == "human" else "",
         rules=settings.rules,
         nothing=GENERAL[spoken] if settings.when_no_evidence == "general" else "",
+        query=query,
     )
     cut = sum(len(k.strips) for k in everything) - sum(len(s.strips) for s in block.sources)
     if cut or not block.text:
@@ -77,6 +78,7 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         calibration=calibration.described if calibration else None,
         graded=(*known, *web),
         sources=block.sources,
+        conflicts=block.conflicts,
         cut_strips=cut,
         block=block.text,
         rules="own" if settings.rules else VERSION,

@@ -166,6 +166,27 @@ class AsyncClaimChecker(Protocol):
 
 
 @runtime_checkable
+class EvidenceKeeper(Protocol):
+    """Keeps web evidence of a checked answer for later turns, such as `WriteBack`.
+
+    `keep(receipt, *, agent_id) -> Sequence[str]`
+    """
+
+    def keep(self, *arguments: Any, **keywords: Any) -> Sequence[str]:
+        """The ids under which something was kept; none if nothing was worth it."""
+        ...
+
+
+@runtime_checkable
+class AsyncEvidenceKeeper(Protocol):
+    """The async form of `EvidenceKeeper`: `akeep`, with the same arguments and result."""
+
+    async def akeep(self, *arguments: Any, **keywords: Any) -> Sequence[str]:
+        """The ids under which something was kept; none if nothing was worth it."""
+        ...
+
+
+@runtime_checkable
 class Refiner(Protocol):
     """Picks the strips of each passage that bear on the question.
 

@@ -10,6 +10,7 @@ from crag_middleware.passes import weighed
 from crag_middleware.queries import further, spread
 from crag_middleware.stages.joining import widened
 from crag_middleware.stages.merge import fold, marked, merge
+from crag_middleware.stages.provenance import evidence_score
 from crag_middleware.stages.selection import select
 from crag_middleware.steps import MAIN, Call, Plan, Stage, Together, embed, find_neighbours, rerank, retrieve
 from crag_middleware.types import Found, Graded, Passage, Routed, Trouble
@@ -101,8 +102,8 @@ def _collected(searches: Sequence[_Search], outcomes: Sequence[Any], run: Run) -
         run.routed.append(Routed(route.name, number, len(outcome)))
         # A vector of another route may be of another model: only those of the main store can be compared.
         passages = outcome if route.port == MAIN else (replace(p, vector=None) for p in outcome)
-        trust = run.web.scores.own if route.trust is None else route.trust
-        found = [*(found or ()), *marked([replace(p, evidence_score=trust) for p in passages], route.name, number)]
+        scored = [replace(p, evidence_score=evidence_score(p, run.web.scores, trust=route.trust)) for p in passages]
+        found = [*(found or ()), *marked(scored, route.name, number)]
     return found
 
 

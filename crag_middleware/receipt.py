@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from crag_middleware.types import Evidence, Graded, Passage, Source
+from crag_middleware.types import Evidence, Graded, Passage, Side, Source
 
 SCHEMA_VERSION = 1
 """Rises when a key of the receipt changes its meaning or goes away."""
@@ -41,7 +41,9 @@ def record(
         "web_dropped": [asdict(d) for d in evidence.web_dropped],
         "passages": [_passage(g, numbers.get((g.passage.origin, g.passage.id)), detail) for g in evidence.graded],
         "sources": [_source(s) for s in evidence.sources],
+        "conflicts": [{**asdict(conflict), "sides": [_side(side) for side in conflict.sides]} for conflict in evidence.conflicts],
         "answer": None,
+        "written_back": [],
         "rules": evidence.rules,
         "cut_strips": evidence.cut_strips,
         "degraded": [{"step": t.step, "reason": t.reason} for t in evidence.troubles],
@@ -89,6 +91,10 @@ def _source(source: Source) -> dict[str, Any]:
         "label": source.graded.grade.label,
         "strips": strips,
     }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"numbers": list(side.numbers), "says": side.says}
 
 
 def _plain(value: Any) -> str | int | None:
@@ -144,6 +150,7 @@ def explain(receipt: Mapping[str, Any]) -> str:
         ("searched", " -> ".join(f'"{q}"' for q in receipt["queries"])),
         *[("route", _route(name, receipt)) for name in _route_names(receipt)],
         *[("kept", _kept(s)) for s in receipt["sources"]],
+        *[("conflict", _conflict(c)) for c in receipt.get("conflicts", ())],
         *[("dropped", _dropped(p)) for p in receipt["passages"] if p["number"] is None],
         *[("to the web", f'"{q}"') for q in receipt["web_queries"]],
         *[("web", _attempt(a)) for a in receipt.get("web_attempts", ())],
@@ -151,6 +158,7 @@ def explain(receipt: Mapping[str, Any]) -> str:
         *[("without", f"{d['step']} failed: {d['reason']}") for d in receipt["degraded"]],
         *[("note", _note(n, receipt)) for n in dict.fromkeys(receipt["notes"])],
         *[("alarm", _ALARMS[a["alarm"]].format(**a)) for a in receipt.get("alarms", ())],
+        *([("answer", _answered(receipt["answer"]))] if receipt.get("answer") else []),
         ("injected", f"{receipt['tokens']} tokens"),
         ("time", _times(receipt["timings_ms"])),
     ]
@@ -191,6 +199,36 @@ def _grounds(sources: Sequence[Mapping[str, Any]]) -> str:
 
 def _kept(source: Mapping[str, Any]) -> str:
     return f"[{source['number']}] {_named(source)}: {source['label']}, {_amount([s.get('why', 'chosen') for s in source['strips']])}"
+
+
+_CLAIMS = {"supported": "claims supported", "contradicted": "claims contradicted", "not_mentioned": "claims not mentioned"}
+_CHECKED = {"nothing_to_check": "no claims to check", "failed": "claims could not be checked"}
+_DONE = {
+    "mended": "citations of what does not exist were removed",
+    "flagged": "shown all the same",
+    "repaired": "the model wrote it anew",
+    "dropped": "unsupported sentences were left out",
+    "refused": "a refusal took its place",
+}
+
+
+def _answered(answer: Mapping[str, Any]) -> str:
+    """What was found out about the answer, and done."""
+    facts = [f"cites {', '.join(str(c['number']) for c in answer['citations']) or 'no source'}"]
+    labels = [claim["label"] for claim in answer["claims"]]
+    facts += [f"{labels.count(label)} {said}" for label, said in _CLAIMS.items() if label in labels]
+    facts += [words[answer[key]] for key, words in (("checked", _CHECKED), ("action", _DONE)) if answer[key] in words]
+    return "; ".join(facts)
+
+
+def _conflict(conflict: Mapping[str, Any]) -> str:
+    """Who says what, and whom to believe."""
+    sides = " / ".join("".join(f"[{number}]" for number in side["numbers"]) + f" {side['says']}" for side in conflict["sides"])
+    newer, trusted = conflict["newer"], conflict["trusted"]
+    facts = [f"[{newer}] is newer"] if newer else []
+    facts += [f"[{trusted}] is more trusted"] if trusted else []
+    facts += [] if conflict["told"] else ["no room to tell the model"]
+    return "; ".join((sides, *facts))
 
 
 def _amount(reasons: Sequence[str]) -> str:

@@ -6,10 +6,35 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Generic, TypeVar
 
-from crag_middleware.errors import ClaimCheckError, CRAGError, GradingError, RefineError, RerankError, RetrievalError, RewriteError, WebSearchError
+from crag_middleware.errors import (
+    ClaimCheckError,
+    CRAGError,
+    GradingError,
+    IngestError,
+    RefineError,
+    RerankError,
+    RetrievalError,
+    RewriteError,
+    WebSearchError,
+)
 from crag_middleware.stages.decomposing import MAX_PARTS
 from crag_middleware.tenancy import Scope, check_owners
-from crag_middleware.types import Checked, Claim, Dropped, Exchange, Found, Grade, Ground, Memo, Origin, Passage, Strip, Trouble, WebAttempt, WebFound
+from crag_middleware.types import (
+    Checked,
+    Claim,
+    Dropped,
+    Exchange,
+    Found,
+    Grade,
+    Ground,
+    Memo,
+    Origin,
+    Passage,
+    Strip,
+    Trouble,
+    WebAttempt,
+    WebFound,
+)
 from crag_middleware.web_policy import WebPolicy
 
 T = TypeVar("T")
@@ -193,6 +218,15 @@ def check_claims(
 
     keywords = {"question": question, "agent_id": scope.agent_id, "timeout_s": timeout_s}
     return Call("claim_checker", (claims, grounds), keywords, timeout_s, read, ClaimCheckError)
+
+
+def keep_evidence(receipt: Mapping[str, Any], scope: Scope, *, timeout_s: float) -> Call[tuple[str, ...]]:
+    """Keep web evidence of a checked answer: the ids under which it was kept."""
+
+    def read(reply: Any) -> tuple[str, ...]:
+        return tuple(_each(reply, str, IngestError))
+
+    return Call("write_back", (receipt,), {"agent_id": scope.agent_id}, timeout_s, read, IngestError)
 
 
 def _sound(said: Checked, grounds: int) -> bool:

@@ -208,6 +208,38 @@ class Source:
     strips: tuple[Strip, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a conflict.
+
+    Attributes:
+        numbers: The citation numbers of the sources that say it, in order; never empty.
+        says: The value, or the word, as the first of them writes it.
+    """
+
+    numbers: tuple[int, ...]
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """What sources of one turn contradict each other in.
+
+    Attributes:
+        kind: They tell another `value`, or the `opposite`.
+        sides: At least two, that of the lowest number first.
+        newer: The number of a source that is clearly newer than all of the other sides; None if there is none.
+        trusted: The number of one that is clearly more trusted than all of the other sides; None if there is none.
+        told: Whether there was room to tell the model.
+    """
+
+    kind: Literal["value", "opposite"]
+    sides: tuple[Side, ...]
+    newer: int | None = None
+    trusted: int | None = None
+    told: bool = True
+
+
 ClaimLabel = Literal["supported", "contradicted", "not_mentioned"]
 """What the evidence says of a claim."""
 
@@ -386,6 +418,7 @@ class Evidence:
         calibration: Which calibration the grades went through, in a few words; None if none.
         graded: Every passage seen, knowledge before web, best first.
         sources: What was injected, by number.
+        conflicts: What the sources contradict each other in, as far as it was found.
         cut_strips: How many strips were kept and did not fit into the token budget.
         block: The text to inject; empty for a skipped turn.
         rules: The version of the rules in it, or `own`; empty for a skipped turn.
@@ -410,6 +443,7 @@ class Evidence:
     calibration: str | None = None
     graded: tuple[Graded, ...] = ()
     sources: tuple[Source, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
     cut_strips: int = 0
     block: str = ""
     rules: str = ""

@@ -5,10 +5,10 @@ support, and when the checker fails: then the answer goes out, and what is known
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from crag_middleware.errors import ClaimCheckError
+from crag_middleware.errors import ClaimCheckError, IngestError
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.citations import Mender, mend
 from crag_middleware.stages.claims import claims
@@ -16,7 +16,7 @@ from crag_middleware.stages.footnotes import footnotes, told_claims
 from crag_middleware.stages.gate import Gate
 from crag_middleware.stages.grounding import GENERAL_LABEL, REFUSAL, correction
 from crag_middleware.stages.mending import after_dropped, with_citations, without
-from crag_middleware.steps import Plan, Stage, ask, check_claims
+from crag_middleware.steps import Plan, Stage, ask, check_claims, keep_evidence
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import Checked, Claim, Ground, Language, Origin, Trouble
 
@@ -228,6 +228,15 @@ class Verification:
             return
         self._state = "checked" if self._state != "failed" else "failed"
         self._checked = list(zip(found, said, strict=True))
+
+
+def kept(receipt: Mapping[str, Any], scope: Scope, *, timeout_s: float) -> Plan[dict[str, Any]]:
+    """The receipt of a checked answer, with the ids under which web evidence of it was kept; told, and none, if that failed."""
+    try:
+        ids = yield from ask(keep_evidence(receipt, scope, timeout_s=timeout_s))
+    except IngestError as error:
+        return {**receipt, "degraded": [*receipt["degraded"], {"step": "write_back", "reason": error.reason}]}
+    return {**receipt, "written_back": list(ids)}
 
 
 def _cited(text: str, origins: Mapping[int, Origin]) -> tuple[int, ...]:

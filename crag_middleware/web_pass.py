@@ -12,7 +12,7 @@ from crag_middleware.stages.merge import arrange
 from crag_middleware.stages.screen import screen
 from crag_middleware.stages.webquery import compose, cut
 from crag_middleware.steps import Call, Plan, Stage, Together, approve, ask, draft_keywords, refine, search_web
-from crag_middleware.types import Graded, Trouble, Verdict, WebFound, WebQuery
+from crag_middleware.types import Graded, Passage, Trouble, Verdict, WebFound, WebQuery
 
 Added = tuple[tuple[Kept, ...], tuple[Graded, ...], tuple[Kept, ...]]
 """The knowledge's strips, all web passages that were graded, the web's strips."""
@@ -82,13 +82,18 @@ def add_web(query: str, kept: tuple[Graded, ...], known: Sequence[Graded], run: 
     else:
         yield Stage("refining")
         kept_known = yield from refined(query, kept, run)
-    pages, dropped = screen(_passages(found, run), [g.passage for g in known], query=query, policy=run.web)
+    pages, dropped = screen(_passages(found, run), _own(known), query=query, policy=run.web)
     run.web_dropped += dropped
     web = arrange((yield from graded(query, pages, "grade_web", run)))
     useful = tuple(g for g in web if g.grade.label != "incorrect")
     if useful:
         yield Stage("refining")
     return kept_known, web, (yield from refined(query, useful, run))
+
+
+def _own(known: Sequence[Graded]) -> list[Passage]:
+    """The passages that web results may repeat; an older excerpt of a page must not keep the page of today out."""
+    return [g.passage for g in known if g.passage.metadata.get("origin") != "web"]
 
 
 def _leaving(query: str, run: Run, *, draft: bool) -> Plan[WebQuery | None]:

@@ -379,7 +379,10 @@ async def test_a_failed_call_among_several_leaves_its_passages_ungraded_and_is_l
     grades = await grade(ChatModelEvaluator(ScriptedModel(script=[answer])), passages)
 
     assert [g.label for g in grades] == ["ungraded"] * CALL_PASSAGES + ["relevant"]
-    assert [r.getMessage() for r in caplog.records] == ["1 of 2 grading calls failed: timeout"]
+    ours = [
+        r.getMessage() for r in caplog.records if r.name.startswith("crag_middleware")
+    ]  # a client that an earlier test left may be closed meanwhile
+    assert ours == ["1 of 2 grading calls failed: timeout"]
 
 
 async def test_one_huge_passage_costs_the_others_nothing_c052(server: ChatServer, grade: Grader) -> None:

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import tool
 from pydantic import BaseModel
 
-from crag_middleware import Checked, ConfigError, CRAGSettings, WordClaimChecker
+from crag_middleware import Checked, ConfigError, CRAGSettings, WordClaimChecker, explain
 from crag_middleware.stages.grounding import GENERAL_LABEL, REFUSAL
 from crag_middleware.testing import ScriptedChatModel
 from tests.support.agents import agent_with, ask, both, crag, passage
@@ -431,3 +431,26 @@ def test_settings_that_need_a_checker_say_so(settings):
 def test_what_is_no_checker_is_refused(checker):
     with pytest.raises(ConfigError):
         crag([REFUND], claim_checker=checker)
+
+
+CHINESE = passage("退款申请应在收货后30天内提出。运费为每单10元。", "tk", title="退款")
+
+
+@both
+@pytest.mark.parametrize("what", ["drop", "repair", "refuse", "flag"])
+def test_chinese_answers_are_checked_in_chinese(how, what):
+    good, bad = "退款申请应在收货后30天内提出【1】。", "运费为每单90元【1】。"
+    built, model = agent(good + bad, good, passages=[CHINESE], checker=WordClaimChecker(), settings={"on_unsupported": what})
+    tokens, state = streamed(built, how, "退款有什么规定？")
+    expected = {"drop": good, "repair": good, "refuse": REFUSAL["zh"], "flag": good + bad}[what]
+    assert "".join(tokens) == state["messages"][-1].text == expected
+    if what == "repair":
+        assert "草稿" in model.requests[1][-1].text
+
+
+def test_the_answer_is_explained_in_a_line():
+    built, _ = agent(f"{GOOD} {BAD} [9]", checker=WordClaimChecker())
+    told = explain(ask(built, QUESTION)["crag"])
+    assert "answer     cites 1; 1 claims supported; 1 claims contradicted; shown all the same" in told
+    built, _ = agent(GOOD)
+    assert "answer     cites 1\n" in explain(ask(built, QUESTION)["crag"])

@@ -173,15 +173,18 @@ async def test_a_huge_ground_is_cut_to_what_bears_on_the_claim_c052(server: Chat
     assert sum(map(len, passages_in(server.requests[0]))) <= 3000
 
 
-def test_each_claim_is_asked_about_in_its_own_language(server: ChatServer) -> None:
+def test_claims_are_asked_about_in_english_unless_told_otherwise(server: ChatServer) -> None:
     claims = [claim("默认端口是 19530。"), claim("The port is 19530.")]
 
-    TokenProbabilityClaimChecker(server.model()).check(claims, GROUNDS, question="Which port?")
-    TokenProbabilityClaimChecker(server.model(), language="zh").check(claims[1:], GROUNDS)
+    looks = []
+    every: list[dict[str, Any]] = [{}, {"language": "auto"}, {"language": "zh"}]
+    for options in every:
+        checker = TokenProbabilityClaimChecker(server.model(), **options)
+        checker.check(claims, GROUNDS, question="Which port?")
+        asked = {claims_in(r)[0]: r["messages"][-1]["content"] for r in server.requests[-2:]}
+        looks.append([asked[one.text].rsplit("\n", 1)[1] for one in claims])
 
-    asked = {claims_in(r)[0]: r["messages"][-1]["content"] for r in server.requests[:2]}
-    assert [asked[one.text].rsplit("\n", 1)[1] for one in claims] == [LOOK["zh"], LOOK["en"]]
-    assert server.requests[2]["messages"][-1]["content"].endswith(LOOK["zh"])
+    assert looks == [[LOOK["en"]] * 2, [LOOK["zh"], LOOK["en"]], [LOOK["zh"]] * 2]
 
 
 async def test_a_refusal_has_no_claims_and_needs_no_call_c112(server: ChatServer, check: Check) -> None:

@@ -22,6 +22,7 @@ from crag_middleware.stages.injection import injection_score
 from crag_middleware.stages.write_back import worth_keeping
 from crag_middleware.testing import ScriptedEvaluator, ScriptedWebSearch
 from crag_middleware.types import Passage
+from crag_middleware.web_policy import WebPolicy
 from tests.support.agents import agent_with, ask, both, crag
 from tests.support.milvus import TENANT, WordEmbeddings, insert, lite_uri, make_collection, open_store  # noqa: F401, a fixture
 from tests.test_knowledge_ingest import Counting, stored
@@ -35,6 +36,8 @@ WEB = (
 )
 QUESTION, ANSWER = "Which port does the server listen on?", "The server listens on port 9100 [1]."
 DAY_MS = 86_400_000
+OWN_OF_THE_WEB = {"origin": "web", "url": URL, "fetched_at": 1, "expires_at": 2**62}
+"""Of a text that the tenant took from the web."""
 
 
 @pytest.fixture
@@ -54,7 +57,9 @@ def turn(
 ) -> dict[str, Any]:
     """The receipt of a real turn of an agent whose tenant is `a`."""
     given_ = {} if vector_store is None else {"vector_store": vector_store}
-    middleware = crag(web_search=ScriptedWebSearch(web), claim_checker=WordClaimChecker(), evaluator=evaluator or ScriptedEvaluator(), **given_, **more)
+    middleware = crag(
+        web_search=ScriptedWebSearch(web), claim_checker=WordClaimChecker(), evaluator=evaluator or ScriptedEvaluator(), **given_, **more
+    )
     agent, _ = agent_with(middleware, replies=[answer])
     receipt: dict[str, Any] = ask(agent, question, how)["crag"]
     return receipt
@@ -103,7 +108,8 @@ class TestAPageIsKept:
         again = turn(store, question=question, answer=answer, web=[page], how=how)
 
         row = stored(store)[id_]
-        assert first["web_queries"] and not again["web_queries"]
+        assert first["web_queries"]
+        assert not again["web_queries"]
         assert [(s["id"], s["origin"], [x["text"] for x in s["strips"]]) for s in again["sources"]] == [(id_, "knowledge", [strip])]
         assert (row["text"], row["origin"], row["url"], row["title"], row["agent_id"]) == (strip, "web", page.url, page.title, "a")
         assert row["source"] in ("docs.example.org", "www.example.cn")
@@ -123,7 +129,8 @@ class TestAPageIsKept:
 
         told = stored(store)[id_]["metadata"]["written_back"]
         assert set(told) == {"turn", "probability"}
-        assert QUESTION not in str(told) and "9100" not in str(told)
+        assert told["turn"] not in (QUESTION, receipt["message_id"])
+        assert "port" not in str(told)
 
     def test_the_confidence_can_be_given(self, store: KnowledgeStore, receipt: dict[str, Any]) -> None:
         keep(WriteBack(store, confidence=0.25), receipt)
@@ -149,7 +156,9 @@ class TestTwice:
         assert stored(store) == before
         assert store._embedder.batches == embedded
 
-    def test_a_newer_fetch_of_a_page_replaces_the_older_one_in_whatever_spelling(self, store: KnowledgeStore, receipt: dict[str, Any]) -> None:
+    def test_a_newer_fetch_of_a_page_replaces_the_older_one_in_whatever_spelling(
+        self, store: KnowledgeStore, receipt: dict[str, Any]
+    ) -> None:
         old = keep(WriteBack(store), receipt)
         page = Passage(
             id="w9", text="The server listens on port 9200.", title="Ports", url="https://DOCS.example.org/server/ports/?utm_source=x#top"
@@ -186,7 +195,7 @@ class TestTheTenantsOwn:
         assert keep(WriteBack(store), receipt) == []
         assert stored(store) == before
 
-    @pytest.mark.parametrize("metadata", [{"source": "own.md"}, {"origin": "web", "url": URL}], ids=["own", "own of the web"])
+    @pytest.mark.parametrize("metadata", [{"source": "own.md"}, OWN_OF_THE_WEB], ids=["own", "own of the web"])
     def test_an_own_id_is_left_alone(self, store: KnowledgeStore, receipt: dict[str, Any], metadata: dict[str, Any]) -> None:
         ids = keep(WriteBack(store), receipt)
         store.add_texts(["something of one's own"], [metadata], ids=ids, agent_id="a")
@@ -208,7 +217,11 @@ class TestTheTenantsOwn:
         keep(WriteBack(store), receipt)
         before = stored(store)
 
-        for act in (lambda: keep(WriteBack(store), receipt, agent_id), lambda: written_back(store, agent_id), lambda: forget(store, agent_id)):
+        for act in (
+            lambda: keep(WriteBack(store), receipt, agent_id),
+            lambda: written_back(store, agent_id),
+            lambda: forget(store, agent_id),
+        ):
             with pytest.raises(TenantError):
                 act()
         assert stored(store) == before
@@ -289,6 +302,16 @@ class TestWhatIsNotKept:
         assert receipt["passages"][0]["injection_score"] >= 0.5
         assert worth(receipt) == []
 
+    def test_a_page_that_contradicts_another_source_is_not_kept(self, store: KnowledgeStore) -> None:
+        store.add_texts(["The server listens on port 80."], [{"title": "Server ports", "url": "https://own.example/ports"}], agent_id="a")
+        (own,) = stored(store)
+
+        receipt = turn(store, answer="The server listens on port 9100 [2].", evaluator=ScriptedEvaluator({own: 0.7}))
+
+        assert [side["numbers"] for side in receipt["conflicts"][0]["sides"]] == [[1], [2]]
+        assert worth(receipt) == []
+        assert worth({**receipt, "conflicts": []}) == [URL]
+
     def test_orders_can_be_looked_for_more_strictly(self, receipt: dict[str, Any]) -> None:
         doubtful = changed(receipt, "passages.0.injection_score", 0.2)
 
@@ -317,20 +340,30 @@ class TestWhatIsNotKept:
         assert len(keep(WriteBack(store, min_probability=0.94), receipt)) == 1
 
     def test_the_most_relevant_pages_of_a_turn_are_kept_and_no_more_than_wanted(self) -> None:
-        pages = [Passage(id=f"w{n}", text=f"The server listens on port 910{n}.", title="t", url=f"https://example.org/{n}") for n in range(4)]
-        answer = " ".join(f"The server listens on port 910{n} [{n + 1}]." for n in range(4))
-        receipt = turn(answer=answer, web=pages, settings=CRAGSettings(web_results=4))
+        facts = ["The server listens on port 9100", "Backups run every night", "Logs are kept for a month", "Racks hold forty units"]
+        pages = [Passage(id=f"w{n}", text=f"{fact}.", title=fact, url=f"https://example.org/{n}") for n, fact in enumerate(facts)]
+        answer = " ".join(f"{fact} [{n}]." for n, fact in enumerate(facts, 1))
+        receipt = turn(answer=answer, web=pages, web_policy=WebPolicy(min_coverage=0), settings=CRAGSettings(web_results=4))
         graded = {s["number"]: s["url"] for s in receipt["sources"]}
         for passage, probability in zip(receipt["passages"], (0.92, 0.99, 0.91, 0.95), strict=True):
             passage["probability"] = probability
         order = sorted(receipt["passages"], key=lambda p: -p["probability"])
 
-        if len(worth(receipt, most=9)) != 4:
-            pytest.fail("each page should be proven")
+        assert len(worth(receipt, most=9)) == 4
         assert worth(receipt, most=3) == [graded[p["number"]] for p in order][:3]
 
+    def test_neighbours_stay_together_and_what_stood_apart_stands_apart(self, receipt: dict[str, Any]) -> None:
+        places = [(0, "猫。"), (2, "狗。"), (5, "| a | b |"), (20, "Far away.")]
+        strips = [{"start": start, "end": start + len(text), "text": text, "why": "chosen", "worth": None} for start, text in places]
+
+        (excerpt,) = worth_keeping(changed(receipt, "sources.0.strips", strips), min_probability=0.9, orders_from=0.5, most=3)
+
+        assert excerpt.text == "猫。狗。\n| a | b |\n\nFar away."
+
     @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=6), st.data())
-    def test_every_strip_is_kept_word_for_word_and_in_order(self, receipt: dict[str, Any], places: list[tuple[int, int]], data: Any) -> None:
+    def test_every_strip_is_kept_word_for_word_and_in_order(
+        self, receipt: dict[str, Any], places: list[tuple[int, int]], data: Any
+    ) -> None:
         strips, end = [], 0
         for gap, length in places:
             text = data.draw(st.text(alphabet="ab 猫，.", min_size=length, max_size=length).filter(str.strip))
@@ -341,7 +374,8 @@ class TestWhatIsNotKept:
         rest = excerpt.text
         for strip in strips:
             before, said, rest = rest.partition(strip["text"])
-            assert said and not before.strip()
+            assert said
+            assert not before.strip()
         assert not rest
         assert injection_score(excerpt.text) < 0.5
 
@@ -431,7 +465,7 @@ def pages(store: KnowledgeStore, receipt: dict[str, Any]) -> KnowledgeStore:
     """Two written-back pages of `a`, one of `b`, and texts of their own, one of which says that it is from the web."""
     for agent_id in ("a", "b"):
         keep(WriteBack(store), receipt, agent_id)
-        store.add_texts(["own", "own of the web"], [{"source": "own.md"}, {"origin": "web", "url": URL}], agent_id=agent_id)
+        store.add_texts(["own", "own of the web"], [{"source": "own.md"}, OWN_OF_THE_WEB], agent_id=agent_id)
     other = turn(answer="Ports below 1024 are privileged on the server [1].", web=WEB[1:])
     keep(WriteBack(store), other, "a")
     return store
@@ -472,7 +506,9 @@ class TestListingAndForgetting:
             key: row for key, row in before.items() if row["agent_id"] == "b" or "written_back" not in (row["metadata"] or {})
         }
 
-    @pytest.mark.parametrize("given_", [{"url": ""}, {"url": "own.md"}, {"url": 5}, {"before_ms": "5"}, {"before_ms": True}, {"before_ms": 0.5}])
+    @pytest.mark.parametrize(
+        "given_", [{"url": ""}, {"url": "own.md"}, {"url": 5}, {"before_ms": "5"}, {"before_ms": True}, {"before_ms": 0.5}]
+    )
     def test_what_names_no_page_and_no_time_forgets_nothing(self, pages: KnowledgeStore, given_: dict[str, Any]) -> None:
         before = stored(pages)
 
@@ -486,7 +522,9 @@ class TestListingAndForgetting:
 
 class TestExpiry:
     @both
-    def test_an_expired_page_is_not_found_and_the_web_is_asked_again(self, store: KnowledgeStore, receipt: dict[str, Any], how: str) -> None:
+    def test_an_expired_page_is_not_found_and_the_web_is_asked_again(
+        self, store: KnowledgeStore, receipt: dict[str, Any], how: str
+    ) -> None:
         keep(WriteBack(store, expires_after_days=1e-9), receipt)
         (page,) = written_back(store, "a")
         while time.time_ns() // 1_000_000 < page.expires_at:
@@ -524,3 +562,30 @@ class TestExpiry:
         hits = MilvusRetriever(open_store(lite_uri, "plain")).retrieve("server", agent_id="a", limit=5, timeout_s=10)
 
         assert [p.id for p in hits] == ["1"]
+
+
+@both
+def test_an_agent_writes_back_and_finds_it_without_the_web_in_a_later_turn(store: KnowledgeStore, how: str) -> None:
+    receipt = turn(store, how=how, write_back=WriteBack(store))
+    assert receipt["written_back"] == [row.id for row in written_back(store, "a")] != []
+
+    later = turn(store, how=how, web=())
+    (source,) = later["sources"]
+    assert source["url"] == URL
+    assert source["origin"] == "knowledge"
+
+
+@both
+def test_a_write_back_that_fails_leaves_the_answer_and_is_told(how: str) -> None:
+    class Full:
+        def keep(self, receipt: Any, *, agent_id: str) -> list[str]:
+            raise OSError("private: disk full")
+
+    receipt = turn(how=how, write_back=Full())
+    assert receipt["answer"]["checked"] == "checked"
+    assert receipt["degraded"] == [{"step": "write_back", "reason": "OSError"}]
+
+
+def test_write_back_without_a_claim_checker_is_refused(store: KnowledgeStore) -> None:
+    with pytest.raises(ConfigError, match="claim_checker"):
+        crag(write_back=WriteBack(store))

@@ -17,6 +17,7 @@ from crag_middleware.steps import Plan
 
 Generated = TypeVar("Generated", bound=ChatGeneration)
 
+
 class Answer(Protocol):
     """What is done to one answer while it is written.
 

@@ -22,6 +22,7 @@ from crag_middleware.steps import MAIN, PortName
 AnyReranker = Reranker | AsyncReranker | BaseCrossEncoder | BaseDocumentCompressor
 """A reranker, or one of LangChain's."""
 
+
 def as_knowledge(
     store: Milvus | BaseRetriever | Retriever | AsyncRetriever,
     routes: Route | Sequence[Route],

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any
 
 import grpc
@@ -35,6 +35,9 @@ from crag_middleware.types import Found, Passage
 logger = logging.getLogger(__name__)
 
 CHINESE = re.compile(f"[{HAN}]")
+
+ENDING = {"content_hash": "text", "fetched_at": "number", "expires_at": "number"}
+"""Columns by which a collection of `open_knowledge` is known: in another one `expires_at` may be anything but milliseconds."""
 
 
 class MilvusRetriever:
@@ -74,6 +77,7 @@ class MilvusRetriever:
         self._dense = self._layout.dense if with_vectors else None
         self._deaf = [leg.field for leg in self._layout.legs if not leg.splits_chinese]
         self._rows = row_expression(self._settings.filter, self._settings.min_confidence, self._layout.fields)
+        self._ends = ENDING.items() <= self._layout.fields.columns.items()
         if self._rows and not self._layout.lite and misread_by_server(self._rows):
             msg = "`filter` must not hold Chinese characters beyond U+FFFF: a Milvus server misreads them"
             raise ConfigError(msg)
@@ -165,12 +169,13 @@ class MilvusRetriever:
         return beside(passages, [from_hit({"entity": hit, primary: hit[primary]}, self._layout, rank=0, score=None) for hit in hits], reach)
 
     def _expression(self, scope: Scope) -> str:
-        """Which rows may be seen: the tenant's, narrowed by the settings."""
+        """Which rows may be seen: the tenant's, narrowed by the settings, without those that have expired."""
         tenant = tenant_expression(self._layout.tenant.path, scope)
         if not self._layout.lite and misread_by_server(tenant):
             msg = "`agent_id` must not hold Chinese characters beyond U+FFFF: a Milvus server would look for another id"
             raise TenantError(msg, reason="no_tenant")
-        return combine(tenant, self._rows)
+        current = f"expires_at is null or expires_at > {time_ns() // 1_000_000}" if self._ends else None
+        return combine(combine(tenant, self._rows), current)
 
     def _tell_deaf(self, question: str) -> None:
         """Warns once, at the first question with Chinese in it, of keyword legs that find no words in Chinese."""

@@ -17,7 +17,7 @@ from crag_middleware.cli.shared import name_own_modules
 from crag_middleware.errors import ConfigError
 from crag_middleware.knowledge.open import connection_arguments, open_knowledge
 from crag_middleware.knowledge.store import KnowledgeStore
-from crag_middleware.named import _own
+from crag_middleware.named import named_embeddings
 
 AgentId = Annotated[str, typer.Option("--agent-id", "-a", metavar="ID", help="The tenant.", show_default=False)]
 Uri = Annotated[str, typer.Option(metavar="URI", envvar="CRAG_URI", help="A file of Milvus Lite that ends in .db, or a server's address.")]
@@ -102,24 +102,6 @@ def client(uri: str, token: str | None, database: str | None) -> MilvusClient:
         raise ConfigError(msg)
     with _reached(uri):
         return MilvusClient(**arguments)
-
-
-def named_embeddings(name: str) -> Embeddings:
-    """The embeddings of that name.
-
-    Raises:
-        ConfigError: There are none, or they can't be built.
-    """
-    match name:
-        case "local":
-            return LocalEmbeddings()
-        case "e5":
-            return E5Embeddings()
-    found = _own("embeddings", name, tuple(_BY_MODEL.values()))
-    if not isinstance(found, Embeddings):
-        msg = f"{name!r} must be LangChain embeddings, got {type(found).__name__}"
-        raise ConfigError(msg)
-    return found
 
 
 def _notes(uri: str, token: str | None, database: str | None, collection: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`crag eval` and `crag calibrate`: measure evaluators and refiners, and fit what their numbers mean."""
+"""`crag eval` and `crag calibrate`: measure the parts on labelled data, and fit what an evaluator's numbers mean."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # at run time `evals` is imported by its commands only: it ne
     from crag_middleware.evals.runner import Progress
 
 evals = typer.Typer(
-    name="eval", help="Measure evaluators, refiners and retrieval on labelled questions, and compare runs.", no_args_is_help=True
+    name="eval",
+    help="Measure evaluators, refiners, retrieval, claim checkers and answers on labelled data, and compare runs.",
+    no_args_is_help=True,
 )
 
 Data = Annotated[list[Path], typer.Argument(metavar="DATA...", help="JSONL files of questions with labelled passages.", show_default=False)]
@@ -47,6 +49,18 @@ RefinerName = Annotated[
         help="words, embedding, e5, chat, or one's own as package.module:attribute.",
         show_default=False,
     ),
+]
+Claimed = Annotated[
+    list[Path], typer.Argument(metavar="DATA...", help="JSONL files of labelled claims with their evidence.", show_default=False)
+]
+Answers = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA...", help="JSONL files of answers to questions of which it is known whether they can be answered.", show_default=False
+    ),
+]
+CheckerName = Annotated[
+    str, typer.Option("--checker", "-c", metavar="NAME", help="words, chat, token, or one's own as package.module:attribute.")
 ]
 Model = Annotated[
     str | None,
@@ -150,9 +164,9 @@ def retrieval(
     resume: Resume = False,
 ) -> None:
     """Measure what dense search, BM25, their fusion, a reranker and MMR find, on documents stored for it in a temporary folder."""
-    from crag_middleware.cli.collections import named_embeddings
     from crag_middleware.evals.retrieval import measure_retrieval
     from crag_middleware.evals.retrieval.show import show_retrieval
+    from crag_middleware.named import named_embeddings
 
     folder = _folder(out, f"retrieval-{embeddings}")
     with _told("stored or searched") as tell:
@@ -167,6 +181,68 @@ def retrieval(
             progress=tell,
         )
     show_retrieval(report, console())
+    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+
+
+@evals.command()
+def claims(
+    data: Claimed,
+    checker: CheckerName = "words",
+    model: Model = None,
+    base_url: BaseUrl = None,
+    limit: Limit = None,
+    languages: Languages = "",
+    out: Out = None,
+    resume: Resume = False,
+) -> None:
+    """Measure how well a claim checker tells claims that their evidence supports from all others."""
+    from crag_middleware.evals.claims import measure_claims
+    from crag_middleware.evals.claims.show import show_claims
+    from crag_middleware.named import named_checker
+
+    folder = _folder(out, f"claims-{checker}")
+    with _told("checked") as tell:
+        report = measure_claims(
+            data,
+            named_checker(checker, model=model, base_url=base_url),
+            folder=folder,
+            languages=names(languages),
+            limit=limit,
+            resume=resume,
+            progress=tell,
+        )
+    show_claims(report, console())
+    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+
+
+@evals.command()
+def refusal(
+    data: Answers,
+    checker: CheckerName = "words",
+    model: Model = None,
+    base_url: BaseUrl = None,
+    limit: Limit = None,
+    languages: Languages = "",
+    out: Out = None,
+    resume: Resume = False,
+) -> None:
+    """Measure, of answers that were written already, whether they refuse what nothing answers, and whether what they cite bears them out."""
+    from crag_middleware.evals.refusal import measure_refusal
+    from crag_middleware.evals.refusal.show import show_refusal
+    from crag_middleware.named import named_checker
+
+    folder = _folder(out, f"refusal-{checker}")
+    with _told("checked") as tell:
+        report = measure_refusal(
+            data,
+            named_checker(checker, model=model, base_url=base_url),
+            folder=folder,
+            languages=names(languages),
+            limit=limit,
+            resume=resume,
+            progress=tell,
+        )
+    show_refusal(report, console())
     console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
 
 

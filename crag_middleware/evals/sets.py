@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from crag_middleware.evals.row_file import Kept
 from crag_middleware.evals.runner import failures
@@ -23,6 +23,9 @@ class MeasuredSet:
         seconds: Spent in the calls that were measured.
     """
 
+    unit: ClassVar[str] = "question"
+    """What `questions` are, for people."""
+
     source: str
     lang: str
     questions: int
@@ -41,14 +44,14 @@ class MeasuredSet:
     def left_out(self) -> str:
         """How many questions failed, with which reasons, for people; empty if none."""
         reasons = ", ".join(f"{n} with {reason}" for reason, n in self.failed.items())
-        return f"{sum(self.failed.values())} questions failed and are left out: {reasons}." if reasons else ""
+        return f"{sum(self.failed.values())} {self.unit}s failed and are left out: {reasons}." if reasons else ""
 
     @property
     def cost(self) -> str:
         """Time, model calls and tokens, of all and by question, for people."""
         each = max(self.questions, 1)
         return (
-            f"Cost: {self.seconds:.1f} s ({self.seconds / each:.2f} s a question), {self.calls} model calls ({self.calls / each:.1f} a question), "
+            f"Cost: {self.seconds:.1f} s ({self.seconds / each:.2f} s a {self.unit}), {self.calls} model calls ({self.calls / each:.1f} a {self.unit}), "
             f"{self.input_tokens} tokens read, {self.output_tokens} written."
         )
 

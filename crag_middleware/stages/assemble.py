@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Literal
 
+from crag_middleware.stages.conflicts import conflicts
 from crag_middleware.stages.fences import seen
 from crag_middleware.stages.fit import Shown, fit
 from crag_middleware.stages.grounding import RULES
 from crag_middleware.stages.injection import FLAGGED
 from crag_middleware.stages.question import FENCE, FENCE_TAG, LEAD_IN
 from crag_middleware.stages.sentences import MAX_CHARS, pieces
-from crag_middleware.types import Graded, Language, Passage, Source, Status, Strip
+from crag_middleware.types import Conflict, Graded, Language, Passage, Source, Status, Strip
 
 NOTES: dict[Status, dict[Language, str]] = {
     "no_evidence": {
@@ -27,6 +28,12 @@ NOTES: dict[Status, dict[Language, str]] = {
         "zh": "由于技术故障，未能为下面的用户消息检索资料库。不要声称任何内容出自资料；如果回答依赖于资料，请说明这一点。",
     },
 }
+
+_DISAGREE: dict[Language, tuple[str, str, str, str]] = {
+    "en": ("- Sources {} disagree: {}.", " and ", " [{}] is newer.", " [{}] is more trusted."),
+    "zh": ("- 资料{}说法不同：{}。", "与", "[{}] 较新。", "[{}] 更可信。"),
+}
+"""What is told of a conflict, what stands between the sources of its sides, which is newer, and which is more trusted."""
 
 GAP = " … "
 """Stands where text was left out."""
@@ -62,11 +69,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The text to inject, its size, and what stands in it."""
+    """The text to inject, its size, what stands in it, and what its sources contradict each other in."""
 
     text: str
     tokens: int
     sources: tuple[Source, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
 
 
 def approximate_tokens(text: str) -> int:
@@ -87,6 +95,7 @@ def assemble(
     tail: str = "",
     rules: str | None = None,
     nothing: str = "",
+    query: str = "",
 ) -> Block:
     """The block for a turn.
 
@@ -103,9 +112,11 @@ def assemble(
         tail: Stands after the fence.
         rules: Stands in place of our own rules, if given.
         nothing: Added to the note that nothing was found.
+        query: The question, for telling sources that contradict each other from such that speak of different things.
 
     Returns:
-        Sources by number. Without anything kept that fits: the note that nothing was found; an empty text if not even that fits.
+        Sources by number; what they contradict each other in is told as far as there is room beside them. Without anything kept that fits: the note that
+        nothing was found; an empty text if not even that fits.
     """
     head = RULES[language] if rules is None else rules
     if status == "retrieval_failed":
@@ -115,18 +126,27 @@ def assemble(
     best_first = sorted(range(len(kept)), key=lambda i: kept[i].graded.grade.label != "relevant")
 
     @cache
-    def block(shown: Shown) -> Block:
+    def block(shown: Shown, told: tuple[str, ...] = ()) -> Block:
         best = [
             Source(number=first + i, graded=kept[i].graded, strips=strips) for i, strips in zip(best_first, shown, strict=True) if strips
         ]
         sources = sorted(best, key=lambda source: source.number)
         placed = [*best[::2], *best[1::2][::-1]] if order == "ends" else sources
-        text = _fence("\n\n".join([head, *map(_told, placed)]), tail)
+        text = _fence("\n\n".join(["\n".join((head, *told)), *map(_told, placed)]), tail)
         return Block(text, count_tokens(text), tuple(sources))
 
-    made = block(fit([kept[i].strips for i in best_first], budget, lambda shown: block(shown).tokens))
+    shown = fit([kept[i].strips for i in best_first], budget, lambda shown: block(shown).tokens)
+    made = block(shown)
     if made.sources:
-        return made
+        found: list[Conflict] = []
+        told: tuple[str, ...] = ()
+        for conflict in conflicts(made.sources, query=query):
+            more = block(shown, (*told, _disagreement(conflict, language)))
+            fits = more.tokens <= budget
+            if fits:
+                made, told = more, (*told, _disagreement(conflict, language))
+            found.append(replace(conflict, told=fits))
+        return replace(made, conflicts=tuple(found))
     failed: Status = "retrieval_failed" if status == "retrieval_failed" else "no_evidence"
     text = _fence(" ".join(filter(None, (NOTES[failed][language], nothing))), tail)
     tokens = count_tokens(text)
@@ -135,6 +155,15 @@ def assemble(
 
 def _fence(text: str, tail: str) -> str:
     return f"<{FENCE}>\n{text}\n</{FENCE}>" + (f"\n\n{tail}" if tail else "")
+
+
+def _disagreement(conflict: Conflict, language: Language) -> str:
+    """`- Sources [1][2] and [3] disagree: 30 days / 14 days. [3] is newer.`; the words are those of sources, and neutralised as they are."""
+    text, between, newer, trusted = _DISAGREE[language]
+    who = between.join("".join(f"[{number}]" for number in side.numbers) for side in conflict.sides)
+    told = text.format(who, " / ".join(_one_line(side.says) for side in conflict.sides))
+    told += newer.format(conflict.newer) if conflict.newer else ""
+    return told + (trusted.format(conflict.trusted) if conflict.trusted and conflict.trusted != conflict.newer else "")
 
 
 def _told(source: Source) -> str:

@@ -3,12 +3,12 @@
 Passages are data. They are numbered, fenced, and can't close their fence; the model never sees an id.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crag_middleware.stages.entries import Form, read_entries
 from crag_middleware.stages.prompting import clip, fenced, fenced_passage
-from crag_middleware.stages.replies import fraction, json_values, read_label, without_reasoning
+from crag_middleware.stages.replies import fraction, read_label
 from crag_middleware.types import Grade, Label, Language, Passage, Thresholds
 
 VERSION = "json-1"
@@ -68,15 +68,15 @@ SCHEMA: dict[str, Any] = {
 
 MAX_REASON_CHARS = 200
 
-_NUMBERED_LINE = re.compile(r"\W{0,8}(?:passages?|段落|片段|文档|第)?\s{0,3}[\[(（【]?\s{0,3}(\d{1,3})(?!\d|\.\d)(.*)", re.IGNORECASE)
-MAX_LINE_CHARS = 300
-_STATED = re.compile(r"(?<![\w.])(?:0?\.\d+|1\.0+|\d{1,3}\s*[%％])(?![\d.]*\d)")
-_KEYS: dict[str, tuple[str, ...]] = {
-    "passage": ("passage", "passage_id", "id", "index", "number", "n", "doc", "document", "段落", "编号"),
-    "label": ("label", "verdict", "grade", "relevance", "relevant", "judgement", "judgment", "binary_score", "标签", "判断", "相关性"),
-    "confidence": ("confidence", "probability", "score", "p", "置信度", "概率", "分数"),
-    "reason": ("reason", "explanation", "rationale", "why", "理由", "原因"),
-}
+_FORM = Form(
+    keys={
+        "number": ("passage", "passage_id", "id", "index", "number", "n", "doc", "document", "段落", "编号"),
+        "label": ("label", "verdict", "grade", "relevance", "relevant", "judgement", "judgment", "binary_score", "标签", "判断", "相关性"),
+        "confidence": ("confidence", "probability", "score", "p", "置信度", "概率", "分数"),
+        "reason": ("reason", "explanation", "rationale", "why", "理由", "原因"),
+    },
+    word="passages?|段落|片段|文档",
+)
 
 
 def prompt(
@@ -117,72 +117,8 @@ def read_grades(reply: str, passages: Sequence[Passage], thresholds: Thresholds)
     The last complete JSON that fits is read; of JSON that breaks off, the entries that are complete; of prose, the label of each numbered line.
     Numbers of passages that don't exist are dropped.
     """
-    text = without_reasoning(reply)
-    entries = _entries(text, len(passages)) or _prose(text, len(passages))
+    entries = read_entries(reply, len(passages), _FORM)
     return tuple(_grade(p.id, entries.get(number, {}), thresholds) for number, p in enumerate(passages, 1))
-
-
-def _entries(text: str, count: int) -> dict[int, dict[str, Any]]:
-    """Entries of the last JSON in the text that fits, by passage number; entries that stand alone one after the other belong together."""
-    group: list[dict[str, Any]] = []
-    open_group = False
-    for value in json_values(text):
-        lone = _entry(value)
-        if lone is None:
-            if entries := _listed(value):
-                group, open_group = entries, False
-        elif "passage" in lone or count == 1:
-            group = [*group, lone] if open_group else [lone]
-            open_group = True
-    if len(group) == count and not any("passage" in entry for entry in group):
-        return dict(enumerate(group, 1))
-    numbered = {number: entry for entry in group if (number := _number(entry.get("passage"))) is not None}
-    if set(numbered) == set(range(count)):  # counted from 0
-        numbered = {number + 1: entry for number, entry in numbered.items()}
-    return numbered
-
-
-def _entry(value: Any) -> dict[str, Any] | None:
-    """The value as an entry with our own keys, if it states a label or a confidence."""
-    if not isinstance(value, dict):
-        return None
-    given = {str(key).strip().casefold(): item for key, item in value.items()}
-    entry = {ours: given[alias] for ours, aliases in _KEYS.items() for alias in reversed(aliases) if alias in given}
-    return entry if "label" in entry or "confidence" in entry else None
-
-
-def _listed(value: Any, depth: int = 3) -> list[dict[str, Any]]:
-    """The entries in a list, in an object that holds such a list, or in an object whose keys are the numbers."""
-    if isinstance(value, list):
-        return [entry for item in value if (entry := _entry(item)) is not None]
-    if not isinstance(value, dict) or not depth:
-        return []
-    keyed = {key: entry for key, item in value.items() if _number(key) is not None and (entry := _entry(item)) is not None}
-    if keyed:
-        return [{**entry, "passage": key} for key, entry in keyed.items()]
-    return next((entries for item in value.values() if (entries := _listed(item, depth - 1))), [])
-
-
-def _number(value: Any) -> int | None:
-    """A passage number: `2`, `2.0`, `"2"`, `"[2]"`, `"passage 2"`."""
-    if isinstance(value, str):
-        digits = re.findall(r"\d{1,6}", value)
-        return int(digits[0]) if len(digits) == 1 else None
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _prose(text: str, count: int) -> dict[int, dict[str, Any]]:
-    """Labels, and numbers beside them, that stand in numbered lines; for a single passage, anywhere in the text."""
-    lines = [line.strip()[:MAX_LINE_CHARS] for line in text.splitlines()] if count > 1 else []
-    said = {int(match[1]): match[2] for line in lines if (match := _NUMBERED_LINE.match(line))} if count > 1 else {1: text}
-    return {number: {"label": words, "confidence": _stated(words)} for number, words in said.items()}
-
-
-def _stated(words: str) -> str | None:
-    found = _STATED.search(words)
-    return found.group() if found else None
 
 
 def _grade(passage_id: str, entry: Mapping[str, Any], cut: Thresholds) -> Grade:

@@ -31,8 +31,9 @@ def without(text: str, claims: Sequence[Claim]) -> str:
 
 
 def after_dropped(text: str, dropped: str, before: str) -> str:
-    """The next piece of an answer after one that was dropped: without citations at its beginning, which stand after that one's full stop, and on a line of
-    its own if it was before.
+    """The next piece of an answer after one that was dropped.
+
+    It loses citations at its beginning, which stand after the dropped one's full stop, and stands on a line of its own if it did before.
 
     Args:
         text: The piece.

@@ -65,10 +65,10 @@ _BRACKETS = re.compile(r"[\s\[\]【】()（）]")
 def standing(passage: Passage, scores: EvidenceScores) -> Standing:
     """What kind of source a passage comes from.
 
-    Knowledge is the tenant's own. The rest is told by the host of the address: equal to a domain of the kind or below it, the tenant's own lists first. Without
-    a web address or a title a source is incomplete.
+    Knowledge is the tenant's own, unless it was kept from the web. The rest is told by the host of the address: equal to a domain of the kind or below it,
+    the tenant's own lists first. Without a web address or a title a source is incomplete.
     """
-    if passage.origin == "knowledge":
+    if passage.origin == "knowledge" and passage.metadata.get("origin") != "web":
         return "own"
     name = host(passage.url)
     if not name or not passage.title.strip():

@@ -37,7 +37,7 @@ Reply: No""",
 
 LOOK: dict[Language, str] = {
     "en": "Do the passages support every part of the claim? Reply Yes or No.",
-    "zh": "段落支持陈述的每一部分吗？只回答“是”或“否”。",
+    "zh": "段落写明了这条陈述的全部内容吗？有任何一处不同或没有写到，就回答“否”。只回答“是”或“否”。",
 }
 """What is asked. It comes last, so that a passage or a claim that asks for something else has not the last word."""
 
