@@ -33,10 +33,11 @@ types: $(VENV)/.installed-dev ## check types
 layers: $(VENV)/.installed-dev ## check that imports go down only
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
 
-bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model call, and what refining and offline grading cost
+bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model call, and what refining, offline grading and checking a stream cost
 	@$(RUN) benchmarks/overhead.py
 	@$(RUN) benchmarks/refine.py
 	@$(RUN) benchmarks/grading.py
+	@$(RUN) benchmarks/streaming.py
 
 lock: $(VENV)/.installed-dev ## write constraints.txt anew from pyproject.toml
 	@$(RUN) tools/lock.py
