@@ -81,7 +81,12 @@ def _entry(value: Any, form: Form) -> Entry | None:
         return None
     given = {str(key).strip().casefold(): item for key, item in value.items()}
     entry = {ours: given[alias] for ours, aliases in form.keys.items() for alias in reversed(aliases) if alias in given}
-    return entry if any(isinstance(entry.get(key), str | int | float) for key in ("label", "confidence")) else None
+    return entry if any(key in entry and not _holds_entries(entry[key]) for key in ("label", "confidence")) else None
+
+
+def _holds_entries(value: Any) -> bool:
+    """Whether a value is no answer but holds some: an object, or a list of objects."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value))
 
 
 def _listed(value: Any, form: Form, depth: int = 3) -> list[Entry]:
