@@ -73,6 +73,8 @@ class Shelves:
         for batch in batched(documents, AT_ONCE):
             store.add_texts([text for _, text in batch], ids=[name for name, _ in batch], agent_id=TENANT)
             self._told(0, len(batch))
+        # Lite indexes on flush: until then each search reads every row anew, ten to twenty times as slow.
+        store.client.flush(store.collection_name)
         fused = MilvusRetriever(store, settings=self._settings, with_vectors=True)
         return {DENSE: _only(fused, DENSE_FIELD), BM25: _only(fused, BM25_FIELD), RRF: fused}
 
