@@ -3,8 +3,10 @@
     python benchmarks/retrieval.py [--sizes 1000 10000 100000] [--searches 100]
 
 Prints a row for each size: rows stored a second, the median and the 95th percentile of one search in milliseconds, just after the rows were stored and once
-they were flushed, which is when Milvus Lite builds its indexes; the process' largest memory, and the size on disk. Vectors are random, of 384 numbers, so that nothing but the store is measured: embedding a text takes 2 to 20 ms more. Words are random, too, of a
-vocabulary of 20,000 in either script, with Zipf's frequencies. Each size has a process of its own, and Milvus Lite runs in it. 100,000 rows take some minutes.
+they were flushed, which is when Milvus Lite builds its indexes; the process' largest memory, and the size on disk.
+
+Vectors are random, of 384 numbers, so that nothing but the store is measured: embedding a text takes 2 to 20 ms more. Words are random, too, of a vocabulary of
+20,000 in either script, with Zipf's frequencies. Each size has a process of its own, and Milvus Lite runs in it. 100,000 rows take some minutes.
 """
 
 import argparse

@@ -44,7 +44,7 @@ class Typist(ScriptedChatModel):
 def delays(middleware: list[Any], waits_for: int) -> tuple[float, float]:
     """Milliseconds from the word that is waited for to the first text that the user sees, and from the model's last word to the end of the stream."""
     model = Typist(replies=["unused"], written=[])
-    agent = create_agent(model, middleware=middleware)
+    agent: Any = create_agent(model, middleware=middleware)
     seen = 0.0
     for chunk, _ in agent.stream({"messages": [("user", "What are the terms?")]}, stream_mode="messages"):
         seen = seen or (time.perf_counter() if getattr(chunk, "text", "") else 0.0)

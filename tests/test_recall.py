@@ -352,3 +352,14 @@ async def test_two_tenants_at_once_never_see_each_others_routes():
     asked = [agent.ainvoke({"messages": [("user", QUESTION)]}, context={"agent_id": t}) for t in ("a", "b") * 10]
     for t, result in zip(("a", "b") * 10, await asyncio.gather(*asked), strict=True):
         assert {p["id"][0] for p in result["crag"]["passages"]} == {t}
+
+
+@both
+def test_an_async_function_is_a_route_under_invoke_too(how):
+    async def status(question, *, agent_id):
+        await asyncio.sleep(0)
+        return [passage(f"The exporter of {agent_id} listens on port 9100.", "status")]
+
+    receipt = receipt_of(how, vector_store=ScriptedRetriever({"a": FILLER[:1]}), routes=[Route("status", status)], evaluator=Grades("9100"))
+    assert kept(receipt) == ["status"]
+    assert receipt["degraded"] == []

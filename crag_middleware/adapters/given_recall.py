@@ -1,8 +1,9 @@
 """What a user may pass for recall, turned into ports and rules: the main store, further routes, a reranker, what the rewriter can do."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.documents import BaseDocumentCompressor
@@ -48,7 +49,9 @@ def as_knowledge(
     if further and embeddings is not None:
         ports["embedder"] = bind(PassageEmbedder(embeddings), "embed")
     for route in further:
-        ports[f"route:{route.name}"] = replace(bind(route_ports(route, settings), "retrieve"), label=f"route {route.name!r}")
+        port = bind(route_ports(route, settings), "retrieve")
+        sync = port.sync or (None if port.async_ is None else _in_a_loop_of_its_own(port.async_))
+        ports[f"route:{route.name}"] = replace(port, label=f"route {route.name!r}", sync=sync)
     return ports, (_main_rule(settings), *(_rule(route, settings) for route in further))
 
 
@@ -94,6 +97,19 @@ def rewriter_ports(rewriter: Rewriter | AsyncRewriter | None, settings: CRAGSett
 
 def _has(port: object, method: str) -> bool:
     return callable(getattr(port, method, None)) or callable(getattr(port, f"a{method}", None))
+
+
+def _in_a_loop_of_its_own(search: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """The sync form of an async route: `invoke` runs it in a thread, where no loop is. It is cancelled at its deadline there, too."""
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        async def once() -> Any:
+            async with asyncio.timeout(keywords.get("timeout_s")):
+                return await search(*arguments, **keywords)
+
+        return asyncio.run(once())
+
+    return run
 
 
 def _main_rule(settings: CRAGSettings) -> RouteRule:
