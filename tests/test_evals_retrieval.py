@@ -1,7 +1,6 @@
 """What each way to retrieve finds: data, scores, runs on real collections, report and page."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -351,16 +350,21 @@ def test_a_run_of_something_else_is_not_gone_on_with(run: tuple[RetrievalReport,
         measure_retrieval([FIXTURE], Counting(), folder=run[1], resume=True, **{"reranker": WordEncoder(), **other})
 
 
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_indexed_before_the_first_question_and_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Milvus Lite has data files, and an index over them, only of rows that were flushed."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    seen = []
+    files: list[bool] = []
 
-    retrieve_each([item({"a": "the exporter"}, {"a": 1})], WordEmbeddings(), progress=lambda _: seen.append(os.listdir(place)))
+    retrieve_each(
+        [item({"a": "the exporter"}, {"a": 1})], WordEmbeddings(), progress=lambda _: files.append(any(place.rglob("data_*.parquet")))
+    )
 
-    assert any(seen)
-    assert os.listdir(place) == []
+    assert files[-1]
+    assert list(place.iterdir()) == []
 
 
 def test_documents_without_words_are_left_out_and_copies_count_as_one_document() -> None:

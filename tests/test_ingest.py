@@ -510,3 +510,12 @@ def test_ten_thousand_chunks_are_ingested_in_bounded_memory(tmp_path):
     chunks, megabytes = map(int, result.stdout.split())
     assert chunks == 10_000
     assert megabytes < 600
+
+
+def test_what_was_ingested_is_indexed(tmp_path):
+    """Milvus Lite indexes on flush, and searches every row anew until then."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("The exporter listens on port 9100.")
+    knowledge = open_knowledge(tmp_path / "k.db", WordEmbeddings())
+    knowledge.ingest(tmp_path / "docs", agent_id="a")
+    assert any((tmp_path / "k.db").rglob("data_*.parquet"))

@@ -19,7 +19,7 @@ from crag_middleware.knowledge.rows import batched
 from crag_middleware.knowledge.schema import CONTENT_HASH, CREATED_AT, ID, METADATA
 from crag_middleware.knowledge.splitting import DEFAULT_OVERLAP, DEFAULT_SIZE, split
 from crag_middleware.knowledge.tenant_rows import BATCH, one_of, pages, remove
-from crag_middleware.knowledge.writing import write
+from crag_middleware.knowledge.writing import settle, write
 from crag_middleware.tenancy import Scope, check_agent_id
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ def ingest(
                 skipped.append(Left(found.source, "it holds no text"))
         tell(found.source)
     pruned = _prune(store, scope, tree, counts) if prune else ()
+    if counts["embedded"] or counts["updated"]:
+        settle(store)
     return Ingested(
         files=counts["files"],
         unchanged=counts["unchanged"],

@@ -17,7 +17,7 @@ from crag_middleware.knowledge.origin import Incoming, Origin, incoming, read_or
 from crag_middleware.knowledge.rows import Row, batched, prepare_rows, with_vectors
 from crag_middleware.knowledge.schema import CONTENT_HASH, CREATED_AT, DENSE, ID, MAX_VARCHAR_BYTES, TENANT, TEXT
 from crag_middleware.knowledge.tenant_rows import BATCH, one_of, pages
-from crag_middleware.knowledge.writing import write
+from crag_middleware.knowledge.writing import settle, write
 from crag_middleware.tenancy import Scope, check_agent_id
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def migrate_from(
             counts.update(read=len(batch))
             if progress:
                 progress(MigrateProgress(counts["read"], total))
+    if counts["embedded"] or counts["updated"]:
+        settle(store)
     return Migrated(
         total=_count(client, collection),
         read=counts["read"],
