@@ -50,7 +50,9 @@ def settle(store: "KnowledgeStore") -> None:
         with redacted_logs():
             store.client.flush(store.collection_name, timeout=store.timeout)
     except (MilvusException, RpcError) as error:
-        logger.warning("what was written is stored, but Milvus did not flush it (%s); searches may be slow until it does", diagnosis(error)[0])
+        logger.warning(
+            "what was written is stored, but Milvus did not flush it (%s); searches may be slow until it does", diagnosis(error)[0]
+        )
 
 
 def _vectors(store: "KnowledgeStore", ids: Collection[str]) -> dict[str, list[float]]:
