@@ -112,14 +112,14 @@ def run(plan: Plan[T], world: World) -> T:
         ConfigError: A port has no sync form.
     """
     watch = _Stopwatch(deadline=_deadline(world))
-    with _hidden():
+    with running_under(hidden_config()):
         return finish(plan, lambda step: _perform(step, world, watch))
 
 
 async def arun(plan: Plan[T], world: World) -> T:
     """Performs a plan to its end on the running event loop and returns its result."""
     watch = _Stopwatch(deadline=_deadline(world))
-    with _hidden():
+    with running_under(hidden_config()):
         return await afinish(plan, lambda step: _aperform(step, world, watch))
 
 
@@ -135,9 +135,9 @@ def hidden_config() -> RunnableConfig:
 
 
 @contextmanager
-def _hidden() -> Iterator[None]:
-    """Marks whatever models a port calls as inner calls: seen by callbacks and traces, hidden from the streams of the user."""
-    token = var_child_runnable_config.set(hidden_config())
+def running_under(config: RunnableConfig) -> Iterator[None]:
+    """Whatever is called inside runs under this config; under `hidden_config`, models are seen by callbacks and traces, and hidden from the user's streams."""
+    token = var_child_runnable_config.set(config)
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from crag_middleware.adapters.answering import Watch, basis_of, capped, writes_text
+from crag_middleware.adapters.answering import Watch, basis_of, capped
 from crag_middleware.adapters.given import CalibrationLike, as_evaluator, as_rewriter, as_scales, as_token_counter
 from crag_middleware.adapters.given_answers import AnyClaimChecker, as_claim_checker, threshold_of
 from crag_middleware.adapters.given_recall import AnyReranker, as_knowledge, as_reranker, floor_of, rewriter_ports
@@ -280,7 +280,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """What checks the answer of a model call; None if nothing was looked up for the turn, or nothing is to be checked."""
         memo = self._memo(request.state)
         receipt: Mapping[str, Any] = cast("Mapping[str, Any]", request.state).get(self._receipt_key) or {}
-        if not self._settings.verify or not memo or receipt.get("status") in (None, "skipped") or not writes_text(request):
+        if not self._settings.verify or not memo or receipt.get("status") in (None, "skipped"):
             return None
         question = read_question(request.messages, history=0)
         basis = basis_of(

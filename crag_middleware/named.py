@@ -16,7 +16,9 @@ from crag_middleware.adapters.chat_refiner import ChatModelRefiner
 from crag_middleware.adapters.claim_checkers import WordClaimChecker
 from crag_middleware.adapters.embedding_evaluator import EmbeddingEvaluator
 from crag_middleware.adapters.embedding_refiner import EmbeddingRefiner
+from crag_middleware.adapters.embedding_reranker import EmbeddingReranker
 from crag_middleware.adapters.given import as_evaluator
+from crag_middleware.adapters.given_recall import AnyReranker, as_reranker
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.local_embeddings import E5Embeddings, LocalEmbeddings
 from crag_middleware.adapters.reranker_evaluator import RerankerEvaluator
@@ -150,6 +152,22 @@ def named_embeddings(name: str) -> Embeddings:
     if not isinstance(found, Embeddings):
         msg = f"{name!r} must be LangChain embeddings, got {type(found).__name__}"
         raise ConfigError(msg)
+    return found
+
+
+def named_reranker(name: str) -> AnyReranker:
+    """The reranker of that name.
+
+    Args:
+        name: `e5`, or `package.module:attribute` for a reranker, one of LangChain's, a class of one or a function that returns one, without arguments.
+
+    Raises:
+        ConfigError: There is none, or it can't be built or rerank.
+    """
+    if name == "e5":
+        return EmbeddingReranker(E5Embeddings())
+    found: AnyReranker = _own("reranker", name, ("e5",))
+    as_reranker(found)
     return found
 
 

@@ -201,7 +201,7 @@ def _kept(source: Mapping[str, Any]) -> str:
     return f"[{source['number']}] {_named(source)}: {source['label']}, {_amount([s.get('why', 'chosen') for s in source['strips']])}"
 
 
-_CLAIMS = {"supported": "claims supported", "contradicted": "claims contradicted", "not_mentioned": "claims not mentioned"}
+_CLAIMS = {"supported": "supported", "contradicted": "contradicted", "not_mentioned": "not mentioned"}
 _CHECKED = {"nothing_to_check": "no claims to check", "failed": "claims could not be checked"}
 _DONE = {
     "mended": "citations of what does not exist were removed",
@@ -216,7 +216,7 @@ def _answered(answer: Mapping[str, Any]) -> str:
     """What was found out about the answer, and done."""
     facts = [f"cites {', '.join(str(c['number']) for c in answer['citations']) or 'no source'}"]
     labels = [claim["label"] for claim in answer["claims"]]
-    facts += [f"{labels.count(label)} {said}" for label, said in _CLAIMS.items() if label in labels]
+    facts += [f"{n} claim{'' if n == 1 else 's'} {said}" for label, said in _CLAIMS.items() if (n := labels.count(label))]
     facts += [words[answer[key]] for key, words in (("checked", _CHECKED), ("action", _DONE)) if answer[key] in words]
     return "; ".join(facts)
 

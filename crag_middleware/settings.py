@@ -81,7 +81,8 @@ class CRAGSettings(BaseModel):
         general_label: What is put under an answer from general knowledge; None for our own words.
         rules: What the model is told beside the evidence, in place of our own rules; None for those.
         max_temperature: Cap on the model's temperature in turns with evidence; None to leave it alone.
-        save_evidence: Whether block and receipt are saved in checkpoints. Without it an interrupted turn runs the plan once more when resumed.
+        save_evidence: Whether block and receipt are saved in checkpoints, and text of passages in the metadata of answers. Without it an interrupted turn
+            runs the plan once more when resumed.
         max_model_calls: Calls of evaluator, rewriter and keywords in one turn at most; optional ones are left out first. None for no limit.
         turn_timeout_s: Deadline of the whole corrective pass, in seconds; each step gets what is left of it. None for the steps' own only.
         rerank_timeout_s: Deadline of one reranking, in seconds.

@@ -88,7 +88,7 @@ class Verification:
         self._gate = Gate()
         self._shown = ""
         self._instead: str | None = None
-        self._unknown: list[str] = []
+        self._unknown: tuple[str, ...] = ()
         self._checked: list[tuple[Claim, Checked]] = []
         self._state = "off" if basis.threshold is None else "nothing_to_check"
         self._action = ""
@@ -113,7 +113,7 @@ class Verification:
         if is_final and not self.waits and not self._basis.by_sentence:
             yield from self._check(self._shown)
             self._flag()
-        if self._basis.by_sentence and self._action == "dropped" and not self._shown.strip():
+        if is_final and self._action == "dropped" and not self._shown.strip():
             shown = self._shown = self._refusal
         if is_final and self._shown.strip() and self._basis.is_bare and self._basis.settings.when_no_evidence == "general":
             label = f"\n\n{self._basis.settings.general_label or GENERAL_LABEL[self._basis.language]}"
@@ -133,15 +133,16 @@ class Verification:
             self._repairs += 1
             return correction([claim.text for claim in failing], basis.block, basis.language)
         what = settings.after_repair if settings.on_unsupported == "repair" else settings.on_unsupported
-        text, self._unknown = mended.text, list(mended.unknown)
+        text, unknown = mended.text, mended.unknown
         if failing and what == "refuse":
-            text, self._action = self._refusal, "refused"
+            text, unknown, self._action = self._refusal, (), "refused"
         elif failing and what == "drop":
             text, self._action = without(text, failing) or self._refusal, "dropped"
         else:
             self._action = "flagged" if failing else "repaired" if self._repairs else ""
             text = with_citations(text, self._checked, basis.grounds) if settings.add_citations else text
-        self._instead = None if text == mended.text else text
+        if text != mended.text:  # else the draft goes through `feed`, which tells its citations
+            self._instead, self._unknown = text, unknown
         return None
 
     def failed(self, reason: str) -> None:
@@ -155,13 +156,15 @@ class Verification:
         """What is known of the answer, as plain JSON under the instance's key; None for a step on the way to it."""
         if not self._is_final and not self._repairs:
             return None
+        settings = self._basis.settings
+        unknown = self._mender.unknown if self._instead is None else self._unknown
         found = mend(self._shown, self._origins, when_unknown="flag", foreign=self._basis.foreign)
         known = {
-            "citations": footnotes(found.citations, self._basis.sources),
-            "unknown_citations": [*self._unknown, *self._mender.unknown] if self._instead is None else self._unknown,
+            "citations": footnotes(found.citations, self._basis.sources, quoted=settings.save_evidence),
+            "unknown_citations": list(unknown),
             "checked": self._state,
-            "claims": told_claims(self._checked, self._basis.grounds),
-            "action": self._action or ("mended" if self._mender.unknown and self._basis.settings.unknown_citations == "remove" else ""),
+            "claims": told_claims(self._checked, self._basis.grounds, quoted=settings.save_evidence),
+            "action": self._action or ("mended" if unknown and settings.unknown_citations == "remove" else ""),
             "repairs": self._repairs,
             "degraded": [{"step": trouble.step, "reason": trouble.reason} for trouble in self._troubles],
         }

@@ -451,6 +451,34 @@ def test_chinese_answers_are_checked_in_chinese(how, what):
 def test_the_answer_is_explained_in_a_line():
     built, _ = agent(f"{GOOD} {BAD} [9]", checker=WordClaimChecker())
     told = explain(ask(built, QUESTION)["crag"])
-    assert "answer     cites 1; 1 claims supported; 1 claims contradicted; shown all the same" in told
+    assert "answer     cites 1; 1 claim supported; 1 claim contradicted; shown all the same" in told
     built, _ = agent(GOOD)
     assert "answer     cites 1\n" in explain(ask(built, QUESTION)["crag"])
+
+
+@both
+def test_a_step_whose_text_fails_is_no_refusal(how):
+    step = AIMessage(BAD, tool_calls=[{"name": "get_stock", "args": {"x": "1"}, "id": "c"}])
+    built, _ = agent(step, GOOD, tools=[get_stock], checker=WordClaimChecker(), settings={"on_unsupported": "drop"})
+    messages = ask(built, QUESTION, how)["messages"]
+    assert REFUSAL["en"] not in [m.text for m in messages]
+    assert messages[1].tool_calls
+    assert messages[-1].text == GOOD
+
+
+@both
+@pytest.mark.parametrize("reply", [f"{GOOD} [9]", f"{BAD} [9]"])
+@pytest.mark.parametrize("what", ["flag", "drop", "repair", "refuse"])
+def test_what_does_not_exist_is_told_once_however_the_answer_is_checked(how, what, reply):
+    built, _ = agent(reply, checker=WordClaimChecker(), settings={"on_unsupported": what, "max_repairs": 0})
+    answer = ask(built, QUESTION, how)["crag"]["answer"]
+    assert answer["unknown_citations"] == ([] if answer["action"] == "refused" else ["[9]"])
+
+
+@both
+def test_unsaved_evidence_leaves_no_text_of_a_passage_in_the_saved_messages(how):
+    built, _ = agent("Thirty days it is [1].", checker=WordClaimChecker(), settings={"save_evidence": False})
+    message = ask(built, QUESTION, how)["messages"][-1]
+    (cited,) = message.response_metadata["crag"]["citations"]
+    assert cited["strips"][0]["start"] == 0
+    assert REFUND.text not in str(message.model_dump())

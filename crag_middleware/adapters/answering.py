@@ -1,12 +1,11 @@
 """What an answer may rest on, read from the agent's messages and receipts, and whether it can be checked while it is written."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from langchain.agents.factory import _supports_provider_strategy
 from langchain.agents.middleware import ModelRequest, ModelResponse
-from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration
@@ -16,7 +15,6 @@ from crag_middleware.adapters.messages import is_question, text_of
 from crag_middleware.adapters.verified_model import VerifiedChatModel
 from crag_middleware.drive import World, arun, run
 from crag_middleware.settings import CRAGSettings
-from crag_middleware.stages.citations import mend
 from crag_middleware.stages.words import language
 from crag_middleware.steps import Plan
 from crag_middleware.tenancy import Scope
@@ -27,6 +25,9 @@ T = TypeVar("T")
 
 MAX_GROUND_CHARS = 20_000
 """Of tool results, and of the user's messages, each: the latest count."""
+
+_NUMBERED = re.compile(r"[\[【［〔]\s?(\d{1,3})\s?[\]】］〕]")
+"""How a tool's result numbers its entries, or cites."""
 
 
 class Watch:
@@ -52,6 +53,8 @@ class Watch:
     def unchecked(self, response: ModelResponse[Any]) -> Plan[ChatGeneration | None] | None:
         """The check of an answer that no model of ours wrote; None if there is nothing left to check."""
         message = _answer(response)
+        if response.structured_response is not None:  # data that a provider wrote, and left alone
+            return None
         if message is None or any(answer.shown == message.text for answer in self._begun):
             return None
         last_word = replace(self._basis, repairs_left=0)  # nobody is there to write another draft
@@ -87,14 +90,6 @@ def capped(request: ModelRequest[Any], temperature: float | None) -> dict[str, A
     return {**request.model_settings, "temperature": temperature}
 
 
-def writes_text(request: ModelRequest[Any]) -> bool:
-    """Whether the model's answer is text to read: where the provider writes structured output, it is data, and left alone."""
-    form = request.response_format
-    if form is None or isinstance(form, ToolStrategy):
-        return True
-    return type(form).__name__ != "ProviderStrategy" and not _supports_provider_strategy(request.model, tools=request.tools)
-
-
 def basis_of(
     request: ModelRequest[Any],
     receipts: Iterable[Mapping[str, Any]],
@@ -122,18 +117,18 @@ def basis_of(
     """
     sources = {source["number"]: source for receipt in receipts for source in receipt.get("sources", ())}
     turn = _since_question(request.messages)
-    tools = [text_of(m.content) for m in request.messages if isinstance(m, ToolMessage)]
-    users = [text_of(m.content) for m in request.messages if is_question(m)]
+    tools = _latest([text_of(m.content) for m in request.messages if isinstance(m, ToolMessage)])
+    users = _latest([text_of(m.content) for m in request.messages if is_question(m)])
     repairs = sum(m.response_metadata.get(key, {}).get("repairs", 0) for m in turn if isinstance(m, AIMessage))
     return Basis(
         scope=scope,
         question=question,
         sources=sources,
-        foreign=frozenset(number for text in tools for number in _numbers(text)) - sources.keys(),
+        foreign=frozenset(int(number) for text in tools for number in _NUMBERED.findall(text)) - sources.keys(),
         grounds=(
             *(Ground(strip["text"], "source", number) for number, source in sources.items() for strip in source["strips"]),
-            *(Ground(text, "tool") for text in _latest(tools)),
-            *(Ground(text, "user") for text in _latest(users)),
+            *(Ground(text, "tool") for text in tools),
+            *(Ground(text, "user") for text in users),
         ),
         block=block,
         settings=settings,
@@ -161,9 +156,3 @@ def _latest(texts: Sequence[str]) -> list[str]:
         kept.append(text[:room])
         room -= len(text)
     return [text for text in reversed(kept) if text.strip()]
-
-
-def _numbers(text: str) -> Iterable[int]:
-    """The numbers that a tool's result cites by, or numbers its own entries with."""
-    everything = dict.fromkeys(range(1, 100), "knowledge")
-    return (number for citation in mend(text[:MAX_GROUND_CHARS], everything).citations for number in citation.numbers)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ that no token shows up twice and none before it was let go.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager
+from contextlib import aclosing, closing
 from typing import Any, cast
 
 from langchain_core.caches import RETURN_VAL_TYPE, BaseCache
@@ -15,14 +15,13 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.base import LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable
 from langchain_core.runnables.base import RunnableBindingBase
-from langchain_core.runnables.config import var_child_runnable_config
 from pydantic import Field
 
 from crag_middleware.adapters.answer_drafts import Answer as Answer
 from crag_middleware.adapters.answer_drafts import Drafts, Generated, checked_again
-from crag_middleware.drive import hidden_config
+from crag_middleware.drive import hidden_config, running_under
 from crag_middleware.errors import ConfigError
 from crag_middleware.steps import Plan
 
@@ -271,11 +270,11 @@ def _pieces(
     """What the model writes, then None, or the error that it broke off with if there is an earlier draft to fall back on."""
     hidden, end = hidden_config(), None
     try:
-        with _running_under(hidden):
+        with running_under(hidden):
             written = iter(write(asked))
         try:
             while True:
-                with _running_under(hidden):
+                with running_under(hidden):
                     piece = next(written, None)
                 if piece is None:
                     break
@@ -299,7 +298,7 @@ async def _apieces(
         written = write(asked)
         try:
             while True:
-                with _running_under(hidden):
+                with running_under(hidden):
                     piece = await anext(written, None)
                 if piece is None:
                     break
@@ -312,16 +311,6 @@ async def _apieces(
             raise
         end = error
     yield end
-
-
-@contextmanager
-def _running_under(config: RunnableConfig) -> Iterator[None]:
-    """Marks the models that the inner one may call in its turn as inner calls: what they write was not checked."""
-    token = var_child_runnable_config.set(config)
-    try:
-        yield
-    finally:
-        var_child_runnable_config.reset(token)
 
 
 def _with_generation(results: Sequence[ChatResult], shown: Sequence[ChatGeneration]) -> ChatResult:

@@ -11,7 +11,6 @@ from crag_middleware.calibration import load_calibration
 from crag_middleware.cli.shared import console, name_own_modules, names, stoppable
 
 if TYPE_CHECKING:  # at run time `evals` is imported by its commands only: it needs an extra
-    from crag_middleware.adapters.given_recall import AnyReranker
     from crag_middleware.evals.runner import Progress
 
 evals = typer.Typer(
@@ -166,7 +165,7 @@ def retrieval(
     """Measure what dense search, BM25, their fusion, a reranker and MMR find, on documents stored for it in a temporary folder."""
     from crag_middleware.evals.retrieval import measure_retrieval
     from crag_middleware.evals.retrieval.show import show_retrieval
-    from crag_middleware.named import named_embeddings
+    from crag_middleware.named import named_embeddings, named_reranker
 
     folder = _folder(out, f"retrieval-{embeddings}")
     with _told("stored or searched") as tell:
@@ -174,7 +173,7 @@ def retrieval(
             data,
             named_embeddings(embeddings),
             folder=folder,
-            reranker=_named_reranker(reranker) if reranker else None,
+            reranker=named_reranker(reranker) if reranker else None,
             languages=names(languages),
             limit=limit,
             resume=resume,
@@ -316,21 +315,3 @@ def _told(done: str) -> Iterator["Callable[[Progress], None]"]:
 
 def _folder(out: Path | None, name: str) -> Path:
     return out or Path("crag-eval") / name.replace(":", "-")
-
-
-def _named_reranker(name: str) -> "AnyReranker":
-    """The reranker of that name.
-
-    Raises:
-        ConfigError: There is none, or it can't be built or rerank.
-    """
-    from crag_middleware.adapters.embedding_reranker import EmbeddingReranker
-    from crag_middleware.adapters.given_recall import as_reranker
-    from crag_middleware.adapters.local_embeddings import E5Embeddings
-    from crag_middleware.named import _own
-
-    if name == "e5":
-        return EmbeddingReranker(E5Embeddings())
-    found: AnyReranker = _own("reranker", name, ("e5",))
-    as_reranker(found)
-    return found

@@ -12,11 +12,8 @@ from pathlib import Path
 from claim_sets import Item, claims, edited
 from sklearn.metrics import roc_auc_score
 
+from crag_middleware.evals.claims.baselines import BASELINES
 from crag_middleware.stages.claim_check import THRESHOLD, check
-from crag_middleware.stages.claims import simple_cited
-from crag_middleware.stages.numbers import numbers
-from crag_middleware.stages.sentences import split
-from crag_middleware.stages.words import terms
 from crag_middleware.types import Checked, Claim, Ground
 
 
@@ -35,7 +32,10 @@ def main() -> None:
         checked = [_checked(item) for item in items]
         aucs = [
             roc_auc_score(truth, scores)
-            for scores in (*zip(*map(_baselines, items), strict=True), [found.probability for found in checked])
+            for scores in (
+                *([baseline.score(item.claim, item.grounds) for item in items] for baseline in BASELINES),
+                [found.probability for found in checked],
+            )
         ]
         passed = [found.probability is None or found.probability >= THRESHOLD for found in checked]
         alarms = sum(good and not fine for good, fine in zip(truth, passed, strict=True)) / sum(truth)
@@ -52,23 +52,6 @@ def main() -> None:
 def _checked(item: Item) -> Checked:
     grounds = [Ground(text, "source", number) for number, text in enumerate(item.grounds, 1)]
     return check([Claim(item.claim, 0, len(item.claim))], grounds)[0]
-
-
-def _baselines(item: Item) -> tuple[float, float]:
-    """Share of the claim's words in all grounds; the mean of that and the best sentence's, 0 if a number is missing."""
-    wanted, text = set(terms(_bare(item.claim))), "\n".join(item.grounds)
-    if not wanted:
-        return 0.0, 0.0
-    cover = len(wanted & set(terms(text))) / len(wanted)
-    best = max((len(wanted & set(terms(strip.text))) / len(wanted) for ground in item.grounds for strip in split(ground)), default=0.0)
-    return cover, (cover + best) / 2 * (numbers(_bare(item.claim)) <= numbers(text))
-
-
-def _bare(claim: str) -> str:
-    """A claim without its citations."""
-    for number in simple_cited(claim):
-        claim = claim.replace(f"[{number}]", " ")
-    return claim
 
 
 if __name__ == "__main__":
