@@ -5,68 +5,38 @@ Cancellation, the framework's control flow and tenant errors pass through; any o
 """
 
 import asyncio
-import contextvars
-import math
-import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
 from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
 from langchain_core.runnables.config import RunnableConfig, ensure_config, var_child_runnable_config
 from langgraph.errors import GraphBubbleUp
 
+from crag_middleware.breaker import COOL_DOWN_S, Permit
 from crag_middleware.errors import ConfigError, CRAGError
-from crag_middleware.ports import Bound
-from crag_middleware.steps import Call, Plan, PortName, Stage, Step, Timings, Together
+from crag_middleware.pool import completed
+from crag_middleware.steps import Call, Plan, Spending, Stage, Step, Timings, Together
+from crag_middleware.types import Spent
+from crag_middleware.world import Stopwatch, World
 
 S = TypeVar("S")
 T = TypeVar("T")
 
+_OURS = frozenset({"deadline", "busy"})
+"""Reasons that say nothing about a port: it was we who ended the call, or did not begin it."""
+
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What a driver works with.
+class _Begun:
+    """A call under way in a thread, or done."""
 
-    Attributes:
-        ports: The ports by name.
-        report: Where progress is told.
-        timeout_s: Deadline of a whole plan, in seconds; None for that of each step only.
-    """
-
-    ports: Mapping[PortName, Bound]
-    report: Callable[[str], None]
-    timeout_s: float | None = None
-
-
-@dataclass(slots=True)
-class _Stopwatch:
-    """Counts milliseconds by stage, and what is left until the plan's deadline; one for each run of a plan."""
-
-    spent: dict[str, float] = field(default_factory=dict)
-    stage: str = "reading"
-    since: float = field(default_factory=time.perf_counter)
-    deadline: float = math.inf
-
-    def within(self, call: Call[T]) -> Call[T]:
-        """The call with no more time than is left."""
-        left = max(0.0, self.deadline - time.monotonic())
-        if left >= call.timeout_s:
-            return call
-        told = {"timeout_s": left} if "timeout_s" in call.keywords else {}
-        return replace(call, timeout_s=left, keywords={**call.keywords, **told})
-
-    def enter(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.spent[self.stage] = self.spent.get(self.stage, 0.0) + (now - self.since) * 1000
-        self.stage, self.since = stage, now
-
-    def read(self) -> dict[str, float]:
-        self.enter(self.stage)
-        return {stage: round(ms, 3) for stage, ms in self.spent.items()}
+    call: Call[Any]
+    permit: Permit | None
+    future: "Future[Any]"
 
 
 def finish(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
@@ -111,20 +81,22 @@ def run(plan: Plan[T], world: World) -> T:
     Raises:
         ConfigError: A port has no sync form.
     """
-    watch = _Stopwatch(deadline=_deadline(world))
-    with running_under(hidden_config()):
+    watch = Stopwatch.of(world)
+    with running_under(_metered(world)), world.meter.running():
         return finish(plan, lambda step: _perform(step, world, watch))
 
 
 async def arun(plan: Plan[T], world: World) -> T:
     """Performs a plan to its end on the running event loop and returns its result."""
-    watch = _Stopwatch(deadline=_deadline(world))
-    with running_under(hidden_config()):
+    watch = Stopwatch.of(world)
+    with running_under(_metered(world)), world.meter.running():
         return await afinish(plan, lambda step: _aperform(step, world, watch))
 
 
-def _deadline(world: World) -> float:
-    return math.inf if world.timeout_s is None else time.monotonic() + world.timeout_s
+def _metered(world: World) -> RunnableConfig:
+    """The hidden config, with the turn's meter among its callbacks."""
+    config = hidden_config()
+    return {**config, "callbacks": world.meter.heard(config.get("callbacks"))}
 
 
 def hidden_config() -> RunnableConfig:
@@ -144,107 +116,127 @@ def running_under(config: RunnableConfig) -> Iterator[None]:
         var_child_runnable_config.reset(token)
 
 
-def _perform(step: Step, world: World, watch: _Stopwatch) -> Any:
+def _perform(step: Step, world: World, watch: Stopwatch) -> Any:
     match step:
         case Call():
             call = watch.within(step)
-            if not call.timeout_s:
-                raise _late(call)
-            return _settle(call, _start(call, world), call.timeout_s)
+            return _settle(_begin(call, world), world, call.timeout_s)
         case Together(calls):
-            begun = time.monotonic()
-            under_way = [(call, _start(call, world) if call.timeout_s else None) for call in map(watch.within, calls)]
-            return tuple(_outcome(call, future, begun) if future else _late(call) for call, future in under_way)
-        case Stage() | Timings():
+            since = time.monotonic()
+            under_way = [_begun_or_error(call, world) for call in map(watch.within, calls)]
+            return tuple(it if isinstance(it, CRAGError) else _outcome(it, world, since) for it in under_way)
+        case Stage() | Timings() | Spending():
             return _local(step, world, watch)
         case _:
             assert_never(step)
 
 
-async def _aperform(step: Step, world: World, watch: _Stopwatch) -> Any:
+async def _aperform(step: Step, world: World, watch: Stopwatch) -> Any:
     match step:
         case Call():
             return await _asettle(watch.within(step), world)
         case Together(calls):
             return await _together(tuple(map(watch.within, calls)), world)
-        case Stage() | Timings():
+        case Stage() | Timings() | Spending():
             return _local(step, world, watch)
         case _:
             assert_never(step)
 
 
-def _local(step: Stage | Timings, world: World, watch: _Stopwatch) -> dict[str, float] | None:
-    if isinstance(step, Timings):
-        return watch.read()
-    watch.enter(step.name)
-    world.report(step.name)
-    return None
+def _local(step: Stage | Timings | Spending, world: World, watch: Stopwatch) -> dict[str, float] | Spent | None:
+    match step:
+        case Timings():
+            return watch.read()
+        case Spending():
+            return world.meter.spent
+        case Stage(name):
+            watch.enter(name)
+            world.report(name)
+            return None
 
 
 def _start(call: Call[Any], world: World) -> "Future[Any]":
-    """The call under way in a thread of its own, with the caller's context variables; an instant one is done already."""
+    """The call under way in a thread, with the caller's context variables; an instant one is done already."""
     port = world.ports[call.port]
     if port.sync is None:
         msg = f"`{port.label}` has only an async form: use `ainvoke` or `astream`, or give the port a sync method"
         raise ConfigError(msg)
     sync = port.sync
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
 
-    def body() -> None:
+    def body() -> Any:
         try:
-            result = sync(*call.arguments, **call.keywords)
+            return sync(*call.arguments, **call.keywords)
         except (StopIteration, asyncio.CancelledError, CancelledError) as error:  # these mean something else to a loop and to a future
-            future.set_exception(RuntimeError(f"raised {type(error).__name__}"))
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+            msg = f"raised {type(error).__name__}"
+            raise RuntimeError(msg) from None
 
-    if port.instant:
-        body()
-    else:  # A daemon, so that a call that never returns can't keep the process alive.
-        threading.Thread(target=contextvars.copy_context().run, args=(body,), name="crag-port", daemon=True).start()
-    return future
+    return completed(body) if port.instant else world.pools.of(call.port).submit(body)
 
 
-def _settle(call: Call[T], future: "Future[Any]", timeout_s: float) -> T:
-    """The call's result within the time that is left."""
+def _begin(call: Call[Any], world: World) -> _Begun:
+    """The call under way, if it may be asked."""
+    permit = world.admit(call)
     try:
-        return call.read(future.result(timeout_s))
-    except (GraphBubbleUp, call.error):
+        return _Begun(call, permit, _start(call, world))
+    except ConfigError:
+        world.settle(call, permit, None)
         raise
-    except Exception as error:
-        raise _failure(call, error) from error
 
 
-def _outcome(call: Call[T], future: "Future[Any]", begun: float) -> T | CRAGError:
+def _begun_or_error(call: Call[Any], world: World) -> _Begun | CRAGError:
+    try:
+        return _begin(call, world)
+    except call.error as error:
+        return error
+
+
+def _settle(begun: _Begun, world: World, timeout_s: float) -> Any:
+    """The call's result within the time that is left."""
+    call, future = begun.call, begun.future
+    with _told(call, world, begun.permit):
+        try:
+            return call.read(future.result(timeout_s))
+        except TimeoutError:
+            raise _unanswered(call, future, world) from None
+
+
+def _outcome(begun: _Begun, world: World, since: float) -> Any:
     """The call's result, or its error as a value."""
     try:
-        return _settle(call, future, max(0.0, begun + call.timeout_s - time.monotonic()))
-    except call.error as error:
+        return _settle(begun, world, max(0.0, since + begun.call.timeout_s - time.monotonic()))
+    except begun.call.error as error:
         return error
 
 
 async def _asettle(call: Call[T], world: World) -> T:
     """The call's result within its deadline; a port without async form runs in a thread."""
-    if not call.timeout_s:
-        raise _late(call)
-    port = world.ports[call.port]
+    port, permit = world.ports[call.port], world.admit(call)
+    with _told(call, world, permit):
+        if port.async_ is None:
+            return call.read(await _in_thread(call, world))
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                return call.read(await port.async_(*call.arguments, **call.keywords))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise call.error(f"the {call.port} cancelled itself", reason="CancelledError") from error
+
+
+async def _in_thread(call: Call[Any], world: World) -> Any:
+    """What a port without async form answers; its thread is left behind if that is late, or nobody waits for it any more."""
+    future = _start(call, world)
+    if future.done():
+        return future.result()
     try:
         async with asyncio.timeout(call.timeout_s):
-            if port.async_ is None:
-                return call.read(await asyncio.wrap_future(_start(call, world)))
-            return call.read(await port.async_(*call.arguments, **call.keywords))
-    except (GraphBubbleUp, call.error):
+            return await asyncio.wrap_future(future)
+    except TimeoutError:
+        raise _unanswered(call, future, world) from None
+    except asyncio.CancelledError:
+        world.pools.of(call.port).leave(future)
         raise
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise call.error(f"the {call.port} cancelled itself", reason="CancelledError") from error
-    except Exception as error:
-        raise _failure(call, error) from error
 
 
 async def _aoutcome(call: Call[T], world: World) -> T | CRAGError:
@@ -266,14 +258,41 @@ async def _together(calls: tuple[Call[Any], ...], world: World) -> tuple[Any, ..
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _late(call: Call[Any]) -> CRAGError:
-    """The error of a call that was not begun."""
-    return call.error(f"the {call.port} was not asked: the turn's time was up", reason="deadline")
+@contextmanager
+def _told(call: Call[Any], world: World, permit: Permit | None) -> Iterator[None]:
+    """Whatever goes wrong inside is raised as the call's own error, and the port's circuit learns of it.
+
+    Cancellation, the framework's control flow and tenant errors pass as they are.
+    """
+    learnt: str | None = None
+    try:
+        yield
+        learnt = ""
+    except GraphBubbleUp:
+        raise
+    except call.error as error:
+        if call.cut and error.reason == "timeout":
+            error.reason = "deadline"
+        learnt = None if error.reason in _OURS else error.reason
+        raise
+    except Exception as error:
+        failure = _failure(call, error)
+        learnt = None if failure.reason in _OURS else failure.reason if failure.reason in COOL_DOWN_S else "unavailable"
+        raise failure from error
+    finally:
+        world.settle(call, permit, learnt)
+
+
+def _unanswered(call: Call[Any], future: "Future[Any]", world: World) -> CRAGError:
+    """The error of a call that took too long, or found no thread."""
+    if future.cancelled() or not (future.done() or world.pools.of(call.port).leave(future)):
+        return call.error(f"the {call.port} was not asked: all of its threads are busy with calls that do not return", reason="busy")
+    return _failure(call, TimeoutError())
 
 
 def _failure(call: Call[Any], error: Exception) -> CRAGError:
     """The step's own error for whatever the port raised; the foreign text stays in the cause, since it may be private."""
     if isinstance(error, TimeoutError):
-        return call.error(f"the {call.port} did not answer within {call.timeout_s:g} s", reason="timeout")
+        return call.error(f"the {call.port} did not answer within {call.timeout_s:g} s", reason="deadline" if call.cut else "timeout")
     reason = error.reason if isinstance(error, CRAGError) else type(error).__name__
     return call.error(f"the {call.port} failed with {type(error).__name__}", reason=reason)

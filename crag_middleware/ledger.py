@@ -3,18 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from crag_middleware.calibration import Scale
+from crag_middleware.calibration import Calibration, Scale
 from crag_middleware.errors import CRAGError
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.stages.budget import has_room
 from crag_middleware.stages.decide import decide
 from crag_middleware.stages.merge import MergeRules
-from crag_middleware.steps import MAIN, PortName
+from crag_middleware.steps import MAIN, Plan, PortName, spending
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Dropped, Graded, Memo, Passage, Routed, Trouble, Verdict, WebAttempt, WebFound
+from crag_middleware.types import Dropped, Graded, Memo, Passage, Routed, Rung, Trouble, Verdict, VerdictRule, WebAttempt, WebFound
 from crag_middleware.web_policy import OFF, WebPolicy
 
 MODEL_PORTS = frozenset({"evaluator", "rewriter", "keywords", "decompose", "hypothetical"})
-"""Ports whose calls are counted against `max_model_calls`."""
+"""Ports whose calls are counted against `max_model_calls`, whether or not a chat model is behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,22 +53,26 @@ class Policy:
     Attributes:
         settings: Every number and choice.
         scales: What the evaluator's numbers go through, by tenant; under None for every tenant without its own.
+        fallback: What the fallback evaluator's numbers go through; None if there is none.
         ports: The names of the ports that there are.
         routes: The routes, the main store first.
         floor: Reranker scores below it leave a passage out; None for none.
         web: What the turn's tenant allows the web search; None if that could not be found out.
         now_ms: When the turn began, in milliseconds since the epoch: what the age of a passage is counted from.
         count_tokens: Counts a text's tokens.
+        troubles: What went wrong before the turn began.
     """
 
     settings: CRAGSettings
     scales: Mapping[str | None, Scale]
+    fallback: Scale | None
     ports: frozenset[PortName]
     routes: tuple[RouteRule, ...]
     floor: float | None
     web: WebPolicy | None
     now_ms: int
     count_tokens: Callable[[str], int]
+    troubles: tuple[Trouble, ...] = ()
 
 
 @dataclass(slots=True)
@@ -87,6 +92,13 @@ class Run:
     early: WebFound | CRAGError | None = None
     """What a search that began before the verdict gave."""
 
+    drafted: str | CRAGError | None = None
+    """The web query that was drafted while the knowledge was graded."""
+
+    fell_back: bool = False
+    """Whether knowledge was graded by the fallback evaluator, whose numbers no set map of the other one fits."""
+
+    rungs: list[Rung] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     calls: dict[str, int] = field(default_factory=dict)
@@ -129,18 +141,29 @@ class Run:
         """Whether there is such a port."""
         return port in self.policy.ports
 
-    def may_ask(self, *, sparing: int = 0) -> bool:
+    def may_ask(self, *, sparing: int = 0) -> Plan[bool]:
         """Whether another model call fits into the turn's budget and leaves `sparing` for what must come after it; told in the notes if not."""
-        limit = self.settings.max_model_calls
-        if limit is None or sum(n for port, n in self.calls.items() if port in MODEL_PORTS) + sparing < limit:
-            return True
-        if "budget_spent" not in self.notes:
+        asked = sum(n for port, n in self.calls.items() if port in MODEL_PORTS)
+        fits = has_room((yield from spending()), self.settings, asked=asked, sparing=sparing)
+        if not fits and "budget_spent" not in self.notes:
             self.notes.append("budget_spent")
-        return False
+        return fits
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The calibration that the verdict comes from."""
+        scale = self.policy.fallback if self.fell_back else self.scale
+        return scale.calibration if scale else None
 
     def decide(self, graded: Sequence[Graded]) -> Verdict:
-        """The verdict on what was graded."""
-        return decide([g.grade for g in graded], rule=self.settings.verdict_rule, calibration=self.scale.calibration)
+        """The verdict on what was graded; by the paper's rule where the fallback evaluator graded, whose numbers no set map fits."""
+        rule: VerdictRule = "paper" if self.fell_back else self.settings.verdict_rule
+        return decide([g.grade for g in graded], rule=rule, calibration=self.calibration)
+
+    def without(self, rung: Rung) -> None:
+        """Remember what was done without since time or budget ran short."""
+        if rung not in self.rungs:
+            self.rungs.append(rung)
 
     def count(self, port: str) -> None:
         """Count a call of a port."""

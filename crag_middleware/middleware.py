@@ -2,9 +2,8 @@
 
 import logging
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from langchain.agents.middleware import (
@@ -18,47 +17,35 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.middleware.internal_call_transformer import InternalCallTransformer
 from langchain_core.messages import AIMessage
-from langchain_core.retrievers import BaseRetriever
-from langchain_milvus import Milvus
-from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from crag_middleware.adapters.answering import Watch, basis_of, capped
-from crag_middleware.adapters.given import CalibrationLike, as_evaluator, as_rewriter, as_scales, as_token_counter
-from crag_middleware.adapters.given_answers import AnyClaimChecker, as_claim_checker, threshold_of
-from crag_middleware.adapters.given_recall import AnyReranker, as_knowledge, as_reranker, floor_of, rewriter_ports
-from crag_middleware.adapters.given_web import AnyWebPolicy, AnyWebSearch, Approval, Approver, as_web_policy, as_web_search
+from crag_middleware.adapters.given import CalibrationLike
+from crag_middleware.adapters.given_answers import AnyClaimChecker
+from crag_middleware.adapters.given_recall import AnyReranker
+from crag_middleware.adapters.given_settings import AnyTenantSettings
+from crag_middleware.adapters.given_web import AnyWebPolicy, AnyWebSearch, Approval
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.messages import inject, read_question
 from crag_middleware.adapters.routes import Route
 from crag_middleware.alarm import Alarm, Health
-from crag_middleware.drive import World, arun, run
+from crag_middleware.breaker import Breaker
+from crag_middleware.drive import arun, run
 from crag_middleware.errors import ConfigError, TenantError
-from crag_middleware.ledger import Policy
+from crag_middleware.meter import Meter
+from crag_middleware.parts import AnyEvaluator, AnyKnowledge, Parts
 from crag_middleware.plan import correct
-from crag_middleware.ports import (
-    AsyncEvaluator,
-    AsyncEvidenceKeeper,
-    AsyncRefiner,
-    AsyncRetriever,
-    AsyncRewriter,
-    Bound,
-    Evaluator,
-    EvidenceKeeper,
-    Refiner,
-    Retriever,
-    Rewriter,
-    bind,
-)
+from crag_middleware.pool import Pools
+from crag_middleware.ports import AsyncEvidenceKeeper, AsyncRefiner, AsyncRewriter, EvidenceKeeper, Refiner, Rewriter
 from crag_middleware.receipt import record
 from crag_middleware.settings import CRAGSettings
-from crag_middleware.stages.refine import WordRefiner
-from crag_middleware.steps import Plan, PortName
+from crag_middleware.steps import Plan, spending
 from crag_middleware.tenancy import Scope, check_agent_id, resolve
 from crag_middleware.turn import Turn, digest, state_schema
-from crag_middleware.types import Evidence, Question
+from crag_middleware.types import Evidence, Question, Spent
 from crag_middleware.verification import kept
+from crag_middleware.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +64,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             or `aretrieve`.
         agent_id: The tenant: a string, or a function of the runtime, or None for `runtime.context` (attribute or key `agent_id`).
         evaluator: Grades passages: a chat model, its name, or an `Evaluator`. By default a `ChatModelEvaluator` on `DEFAULT_MODEL`.
+        fallback_evaluator: Grades when the evaluator fails or the turn's time or budget runs short, such as `EmbeddingEvaluator(LocalEmbeddings())`. By default
+            passages are then used without a grade (docs/budget.md).
         calibration: What the evaluator's numbers mean here: a `Calibration`, the path of a file that `crag calibrate` wrote, or several of those, of which
             the most specific for the turn's tenant and the collection serves. By default the evaluator's own, if it brings one (docs/calibration.md).
         web_search: The second source, such as `TavilyWebSearch`, or several, each asked when the one before failed; without one nothing ever goes to
@@ -94,6 +83,8 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         reranker: Puts what all routes found in order before the best are graded: a `Reranker`, or one of LangChain's cross-encoders or reranking
             compressors (docs/reranking.md). By default the fused order stands.
         settings: Everything else, see `CRAGSettings`.
+        tenant_settings: Settings of single tenants over those: a mapping from `agent_id` to settings by name, or a function of it, which must be quick
+            (docs/tenants.md).
         name: Tells several instances on one agent apart; the receipt of a named one is `result["crag_<name>"]`.
         tenant_field: The VARCHAR column that holds the tenant in a store of your own, or `metadata["agent_id"]`.
         token_counter: Counts the tokens of a text, or of a list of messages as LangChain's counters do, for the context budget. By default approximate.
@@ -109,10 +100,11 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def __init__(
         self,
-        vector_store: Milvus | BaseRetriever | Retriever | AsyncRetriever,
+        vector_store: AnyKnowledge,
         agent_id: str | Callable[[Runtime[Any]], str] | None = None,
         *,
-        evaluator: Evaluator | AsyncEvaluator | ChatModel | str | None = None,
+        evaluator: AnyEvaluator | None = None,
+        fallback_evaluator: AnyEvaluator | None = None,
         calibration: CalibrationLike | Sequence[CalibrationLike] | None = None,
         web_search: AnyWebSearch | Sequence[AnyWebSearch] | None = None,
         web_policy: AnyWebPolicy | None = None,
@@ -124,6 +116,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         routes: Route | Sequence[Route] = (),
         reranker: AnyReranker | None = None,
         settings: CRAGSettings | None = None,
+        tenant_settings: AnyTenantSettings | None = None,
         name: str | None = None,
         tenant_field: str | None = None,
         token_counter: Callable[[Any], int] | None = None,
@@ -140,6 +133,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         for argument, value in {
             "vector_store": vector_store,
             "evaluator": evaluator,
+            "fallback_evaluator": fallback_evaluator,
             "web_search": web_search,
             "rewriter": rewriter,
             "reranker": reranker,
@@ -151,59 +145,32 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 raise ConfigError(msg)
         self._agent_id = agent_id
         self._name = name
-        self._settings = settings = settings or CRAGSettings()
-        grader = as_evaluator(evaluator)
-        rewriting = as_rewriter(rewriter, grader)
-        searching = as_web_search(web_search)
-        self._web_policy = as_web_policy(web_policy)
-        if write_back is not None and (claim_checker is None or not settings.verify):
-            msg = "`write_back` keeps evidence of answers whose claims were checked; pass `claim_checker=` too, and leave `verify` on"
-            raise ConfigError(msg)
-        ranking, checking = as_reranker(reranker), as_claim_checker(claim_checker)
-        collection = str(getattr(vector_store, "collection_name", ""))
-        knowledge, rules = as_knowledge(vector_store, routes, tenant_field=tenant_field, settings=settings)
-        self._ports: dict[PortName, Bound] = {
-            **knowledge,
-            **rewriter_ports(rewriting, settings),
-            **{
-                port: bind(it, method)
-                for port, it, method in (
-                    ("evaluator", grader, "grade"),
-                    ("refiner", refiner or WordRefiner(max_strips=settings.max_strips), "refine"),
-                    ("reranker", ranking, "rerank"),
-                    ("claim_checker", checking, "check"),
-                    ("write_back", write_back, "keep"),
-                    ("approver", approve_web_query and Approver(approve_web_query), "approve"),
-                    ("web_search", searching, "search"),
-                )
-                if it is not None
-            },
-        }
-        self._policy = Policy(
-            settings=settings,
-            scales=as_scales(
-                calibration,
-                grader,
-                collection=collection,
-                agent_id=agent_id if isinstance(agent_id, str) else None,
-                settings=settings,
-            ),
-            ports=frozenset(self._ports),
-            routes=rules,
-            floor=floor_of(ranking),
-            web=None,
-            now_ms=0,
-            count_tokens=as_token_counter(token_counter),
+        self._parts = parts = Parts(
+            vector_store,
+            agent_id=agent_id if isinstance(agent_id, str) else None,
+            evaluator=evaluator,
+            fallback_evaluator=fallback_evaluator,
+            calibration=calibration,
+            web_search=web_search,
+            web_policy=web_policy,
+            approve_web_query=approve_web_query,
+            rewriter=rewriter,
+            refiner=refiner,
+            claim_checker=claim_checker,
+            write_back=write_back,
+            routes=routes,
+            reranker=reranker,
+            settings=settings or CRAGSettings(),
+            tenant_settings=tenant_settings,
+            tenant_field=tenant_field,
+            token_counter=token_counter,
         )
-        if searching is not None:
-            searching.check_options(settings.web_options)
-        self._threshold = threshold_of(checking, settings)
-        self._alarm = Alarm()
+        self._alarm, self._breaker, self._pools = Alarm(), Breaker(), Pools()
         self._receipt_key = f"crag_{name}" if name else "crag"
         self._turn_key = f"_{self._receipt_key}"
-        self._configuration = digest(repr(settings), collection, repr(rules), repr(self._policy.scales))
-        self.state_schema = state_schema(self._receipt_key, self._turn_key, saved=settings.save_evidence)
-        for port in self._ports.values():
+        self._configuration = digest(*parts.shown)
+        self.state_schema = state_schema(self._receipt_key, self._turn_key, saved=parts.saves_evidence)
+        for port in parts.ports.values():
             if port.sync is None:
                 logger.warning("%s has only an async form: this agent works with ainvoke and astream only", port.label)
 
@@ -220,6 +187,11 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """
         return self._alarm.health(digest(check_agent_id(agent_id)))
 
+    @property
+    def left_behind(self) -> Mapping[str, int]:
+        """Calls of blocking ports that outlived their deadline and still run in a thread, by port; empty when all is well (docs/budget.md)."""
+        return self._pools.left_behind
+
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Puts an earlier turn's receipt and evidence away: the turn may end before its first model call, or ask anew under an old message's id."""
         memo, question = self._memo(state), read_question(state["messages"], history=0)
@@ -235,12 +207,18 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Finds the turn's evidence, once per turn."""
         turn = self._begin(state, runtime)
-        return None if turn is None else self._remember(state, turn, run(self._plan(state, turn), self._world(runtime)), runtime)
+        if turn is None:
+            return None
+        evidence = run(self._plan(state, turn), self._world(runtime, turn.scope, turn.settings))
+        return self._remember(state, turn, evidence, runtime)
 
     async def abefore_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Finds the turn's evidence, once per turn."""
         turn = self._begin(state, runtime)
-        return None if turn is None else self._remember(state, turn, await arun(self._plan(state, turn), self._world(runtime)), runtime)
+        if turn is None:
+            return None
+        evidence = await arun(self._plan(state, turn), self._world(runtime, turn.scope, turn.settings))
+        return self._remember(state, turn, evidence, runtime)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -248,7 +226,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Calls the model with the turn's evidence in a copy of its messages, and checks what it answers."""
         update: dict[str, Any] = {}
         if turn := self._unremembered(request):
-            evidence = run(self._plan(request.state, turn), self._world(request.runtime))
+            evidence = run(self._plan(request.state, turn), self._world(request.runtime, turn.scope, turn.settings))
             update = self._remember(request.state, turn, evidence, request.runtime)
             request = _updated(request, update)
         watch = self._watch(request)
@@ -257,7 +235,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         response = handler(watch.over(self._with_evidence(request)))
         if (again := watch.unchecked(response)) is not None:
             response = watch.replaced(response, run(again, watch.world))
-        return _extended(response, update | run(self._answered(request, response), watch.world))
+        return _extended(response, update | run(self._answered(request, response, watch), watch.world))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
@@ -265,7 +243,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Calls the model with the turn's evidence in a copy of its messages, and checks what it answers."""
         update: dict[str, Any] = {}
         if turn := self._unremembered(request):
-            evidence = await arun(self._plan(request.state, turn), self._world(request.runtime))
+            evidence = await arun(self._plan(request.state, turn), self._world(request.runtime, turn.scope, turn.settings))
             update = self._remember(request.state, turn, evidence, request.runtime)
             request = _updated(request, update)
         watch = self._watch(request)
@@ -274,13 +252,17 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         response = await handler(watch.over(self._with_evidence(request)))
         if (again := watch.unchecked(response)) is not None:
             response = watch.replaced(response, await arun(again, watch.world))
-        return _extended(response, update | await arun(self._answered(request, response), watch.world))
+        return _extended(response, update | await arun(self._answered(request, response, watch), watch.world))
 
     def _watch(self, request: ModelRequest[Any]) -> Watch | None:
         """What checks the answer of a model call; None if nothing was looked up for the turn, or nothing is to be checked."""
         memo = self._memo(request.state)
         receipt: Mapping[str, Any] = cast("Mapping[str, Any]", request.state).get(self._receipt_key) or {}
-        if not self._settings.verify or not memo or receipt.get("status") in (None, "skipped"):
+        if not memo or receipt.get("status") in (None, "skipped"):
+            return None
+        scope = resolve(self._agent_id, request.runtime)
+        settings = self._parts.settings_of(scope)
+        if not settings.verify:
             return None
         question = read_question(request.messages, history=0)
         basis = basis_of(
@@ -289,23 +271,27 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             key=self._receipt_key,
             question=question.text if question else "",
             block=memo["block"],
-            scope=resolve(self._agent_id, request.runtime),
-            settings=self._settings,
-            threshold=self._threshold,
-            is_instant=self._threshold is None or self._ports["claim_checker"].instant,
+            scope=scope,
+            settings=settings,
+            threshold=self._parts.threshold,
+            is_instant=self._parts.threshold is None or self._parts.ports["claim_checker"].instant,
         )
-        return Watch(basis, self._world(request.runtime))
+        return Watch(basis, self._world(request.runtime, scope, settings, Spent(**memo["spent"])))
 
-    def _answered(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> Plan[dict[str, Any]]:
+    def _answered(self, request: ModelRequest[Any], response: ModelResponse[Any], watch: Watch) -> Plan[dict[str, Any]]:
         """The receipt with what is known of the answer, and web evidence of it kept, if somebody does; nothing for a step on the way to an answer."""
         told = next((m.response_metadata.get(self._receipt_key) for m in reversed(response.result) if isinstance(m, AIMessage)), None)
         if told is None:
             return {}
-        receipt = {**cast("Mapping[str, Any]", request.state)[self._receipt_key], "answer": told}
-        if "write_back" in self._ports:
+        state: Mapping[str, Any] = cast("Mapping[str, Any]", request.state)
+        receipt = {**state[self._receipt_key], "answer": told}
+        if "write_back" in self._parts.ports:
             scope = resolve(self._agent_id, request.runtime)
-            receipt = yield from kept(receipt, scope, timeout_s=self._settings.retrieve_timeout_s)
-        return {self._receipt_key: receipt}
+            receipt = yield from kept(receipt, scope, timeout_s=self._parts.settings_of(scope).retrieve_timeout_s)
+        spent = yield from spending()
+        receipt["spent"] = asdict(replace(spent, model_calls=spent.model_calls + told["repairs"]))
+        receipt["rungs"] = list(dict.fromkeys([*receipt["rungs"], *told["rungs"]]))
+        return {self._receipt_key: receipt, self._turn_key: {**self._memo(state), "spent": receipt["spent"]}}
 
     def _other_receipts(self, state: Mapping[str, Any], message_id: str) -> list[Mapping[str, Any]]:
         """The receipts of other instances for this turn."""
@@ -315,15 +301,15 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _begin(self, state: AgentState[Any], runtime: Runtime[Any]) -> Turn | None:
         """The turn to work on; None if its evidence is there already. The tenant is checked either way."""
         scope = resolve(self._agent_id, runtime)
-        messages = state["messages"]
-        question = read_question(messages, history=self._settings.history_messages)
+        settings, messages = self._parts.settings_of(scope), state["messages"]
+        question = read_question(messages, history=settings.history_messages)
         memo = self._memo(state)
         is_ours = memo.get("tenant") == digest(scope.agent_id) and memo.get("configuration") == self._configuration
         if question is None:
             if is_ours:  # summarised away in mid-turn
                 return None
             question = Question(text="", skip="empty")
-        turn = Turn(scope, question, digest(question.text))
+        turn = Turn(scope, settings, question, digest(question.text))
         same_message = is_ours and memo.get("message_id") == question.message_id
         # Once the answer has begun, a redacting middleware may have changed the question's text.
         answering = bool(messages) and messages[-1].id != question.message_id
@@ -338,18 +324,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return state.get(self._turn_key) or {}
 
     def _plan(self, state: AgentState[Any], turn: Turn) -> Plan[Evidence]:
-        return correct(turn.question, turn.scope, self._policy_of(turn.scope), first_number=self._first_number(state, turn))
-
-    def _policy_of(self, scope: Scope) -> Policy:
-        """The instance's policy with what the tenant's web search may do; off, and told, if the function that says so fails."""
-        policy = replace(self._policy, now_ms=time.time_ns() // 1_000_000)
-        try:
-            return replace(policy, web=self._web_policy(scope.agent_id))
-        except GraphBubbleUp:
-            raise
-        except Exception as error:  # noqa: BLE001 - a user's function may fail in any way
-            logger.warning("crag: `web_policy` failed with %s; no web search in this turn", type(error).__name__)
-            return policy
+        return correct(turn.question, turn.scope, self._parts.policy_of(turn.scope), first_number=self._first_number(state, turn))
 
     def _first_number(self, state: Mapping[str, Any], turn: Turn) -> int:
         """One more than the last citation number that other instances gave in this turn."""
@@ -360,11 +335,16 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         memos = [memo for key, memo in state.items() if key.startswith("_crag") and key != self._turn_key and memo]
         return [memo for memo in memos if memo["message_id"] == message_id]
 
-    def _world(self, runtime: Runtime[Any]) -> World:
+    def _world(self, runtime: Runtime[Any], scope: Scope, settings: CRAGSettings, spent: Spent | None = None) -> World:
+        """What the drivers work with in a turn that has cost something already, or begins."""
         return World(
-            self._ports,
+            self._parts.ports,
             lambda stage: runtime.stream_writer({"type": "crag", "name": self.name, "stage": stage}),
-            self._settings.turn_timeout_s,
+            timeout_s=settings.turn_timeout_s,
+            tenant=digest(scope.agent_id),
+            breaker=self._breaker,
+            pools=self._pools,
+            meter=Meter(spent),
         )
 
     def _remember(self, state: Mapping[str, Any], turn: Turn, evidence: Evidence, runtime: Runtime[Any]) -> dict[str, Any]:
@@ -384,9 +364,10 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             "message_id": turn.question.message_id,
             "text": turn.text,
             "block": evidence.block,
+            "spent": asdict(evidence.spent),
             "last": evidence.sources[-1].number if evidence.sources else self._first_number(state, turn) - 1,
         }
-        receipt = record(evidence, name=self.name, detail=self._settings.receipt_detail, alarms=health.told())
+        receipt = record(evidence, name=self.name, detail=turn.settings.receipt_detail, alarms=health.told())
         return {self._receipt_key: receipt, self._turn_key: memo}
 
     def _with_evidence(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -398,19 +379,21 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         memo = self._memo(request.state)
         if not memo.get("block"):
             return request
-        if memo["tenant"] != digest(resolve(self._agent_id, request.runtime).agent_id):
+        scope = resolve(self._agent_id, request.runtime)
+        if memo["tenant"] != digest(scope.agent_id):
             msg = "the evidence of this turn belongs to another tenant; resume a run with the context that it was started with"
             raise TenantError(msg, reason="tenant_conflict")
+        settings = self._parts.settings_of(scope)
         messages, system = inject(
             memo["block"],
             request.messages,
             request.system_message,
             message_id=memo["message_id"],
-            into_system=self._settings.position == "system",
+            into_system=settings.position == "system",
             others=tuple(other["block"] for other in self._others(request.state, memo["message_id"]) if other["block"]),
         )
         has_evidence = bool(cast("Mapping[str, Any]", request.state).get(self._receipt_key, {}).get("sources"))
-        options = capped(request, self._settings.max_temperature if has_evidence else None)
+        options = capped(request, settings.max_temperature if has_evidence else None)
         return request.override(messages=messages, system_message=system, model_settings=options)
 
 

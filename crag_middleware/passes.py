@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from crag_middleware.errors import CRAGError
+from crag_middleware.calibration import Scale
+from crag_middleware.errors import CRAGError, GradingError, WebSearchError
 from crag_middleware.ledger import Run
 from crag_middleware.stages.assemble import Kept
+from crag_middleware.stages.budget import SHORT
 from crag_middleware.stages.decide import calibrated, label
 from crag_middleware.stages.injection import injection_score
 from crag_middleware.stages.provenance import evidence_score
@@ -21,40 +23,63 @@ def weighed(passages: Sequence[Passage], run: Run) -> tuple[Passage, ...]:
     return tuple(replace(passage, evidence_score=evidence_score(passage, run.web.scores, trust=run.trust(passage))) for passage in scored)
 
 
-def graded(
-    query: str, passages: tuple[Passage, ...], step: str, run: Run, *, beside: Call[WebFound] | None = None
-) -> Plan[tuple[Graded, ...]]:
-    """Each passage with its grade; `ungraded`, and told, where the evaluator gives none.
+def graded(query: str, passages: tuple[Passage, ...], step: str, run: Run, *, beside: Call[Any] | None = None) -> Plan[tuple[Graded, ...]]:
+    """Each passage with its grade; `ungraded`, and told, where neither the evaluator nor the fallback gives one.
 
     Args:
         query: What was asked.
         passages: What was found.
         step: What a failure is told as.
         run: The run.
-        beside: A web search that goes on meanwhile; its outcome is the run's `early`.
+        beside: What goes on meanwhile for the web: a search, whose outcome is the run's `early`, or the draft of a query, the run's `drafted`.
     """
     if not passages:
         return ()
     yield Stage("grading")
-    if not run.may_ask():
-        run.missed(Trouble(step, "budget"))
-        return tuple(Graded(passage=p, grade=Grade(passage_id=p.id, probability=None, label="ungraded")) for p in passages)
-    run.count("evaluator")
-    asked: tuple[Call[Any], ...] = (grade(query, passages, run.scope, timeout_s=run.settings.grade_timeout_s),)
-    outcome, *early = yield Together((*asked, beside) if beside else asked)
-    if early:
-        run.early = early[0]
-        run.attempted(early[0])
-    if isinstance(outcome, CRAGError):
-        run.trouble(step, outcome)
-        grades = tuple(Grade(passage_id=p.id, probability=None, label="ungraded") for p in passages)
-    else:
-        grades = outcome
-        if any(g.label == "ungraded" for g in grades):
-            run.troubles.append(Trouble(step, "incomplete"))
+    outcome: Any = GradingError("no model call was left for it", reason="budget")
+    if (yield from run.may_ask()):
+        run.count("evaluator")
+        asked: tuple[Call[Any], ...] = (grade(query, passages, run.scope, timeout_s=run.settings.grade_timeout_s),)
+        outcome, *meanwhile = yield Together((*asked, beside) if beside else asked)
+        if meanwhile:
+            _take(meanwhile[0], run)
     scale = run.scale
-    mapped = (label(calibrated(g, scale.calibration), scale.thresholds) for g in grades)
+    if isinstance(outcome, GradingError):
+        run.trouble(step, outcome)
+        outcome, scale = (yield from _graded_cheaply(query, passages, step, run)) or (outcome, scale)
+    if isinstance(outcome, CRAGError):
+        if outcome.reason in SHORT:
+            run.without("plain_passages")
+        outcome = tuple(Grade(passage_id=p.id, probability=None, label="ungraded") for p in passages)
+    elif any(g.label == "ungraded" for g in outcome):
+        run.troubles.append(Trouble(step, "incomplete"))
+    mapped = (label(calibrated(g, scale.calibration), scale.thresholds) for g in outcome)
     return tuple(Graded(passage=p, grade=g) for p, g in zip(passages, mapped, strict=True))
+
+
+def _take(outcome: Any, run: Run) -> None:
+    """Remember what went on beside the grading."""
+    if isinstance(outcome, WebFound | WebSearchError):
+        run.early = outcome
+        run.attempted(outcome)
+    else:
+        run.drafted = outcome
+
+
+def _graded_cheaply(query: str, passages: tuple[Passage, ...], step: str, run: Run) -> Plan[tuple[tuple[Grade, ...], Scale] | None]:
+    """The fallback evaluator's grades, and what they go through; None if there is none, or it failed too."""
+    scale = run.policy.fallback
+    if scale is None:
+        return None
+    run.count("fallback_evaluator")
+    call = grade(query, passages, run.scope, timeout_s=run.settings.grade_timeout_s, port="fallback_evaluator")
+    (outcome,) = yield Together((call,))
+    if isinstance(outcome, CRAGError):
+        run.trouble(f"fallback_{step}", outcome)
+        return None
+    run.without("cheap_evaluator")
+    run.fell_back = run.fell_back or step == "grade"
+    return outcome, scale
 
 
 def refined(query: str, graded: tuple[Graded, ...], run: Run) -> Plan[tuple[Kept, ...]]:

@@ -4,20 +4,23 @@ It asks the world for things by yielding steps and decides everything else itsel
 Here stands what happens when a step fails: the turn goes on with what is left, and the evidence says so.
 """
 
+from dataclasses import replace
+
 from crag_middleware.ledger import Policy, Run
 from crag_middleware.passes import graded, refined
 from crag_middleware.queries import rewritten, standalone
 from crag_middleware.recall import recall, with_neighbours
 from crag_middleware.stages.assemble import assemble
+from crag_middleware.stages.budget import SHORT
 from crag_middleware.stages.decide import sufficiency
 from crag_middleware.stages.grounding import GENERAL, VERSION
 from crag_middleware.stages.merge import arrange, fold
 from crag_middleware.stages.question import LEAD_IN
 from crag_middleware.stages.words import language
-from crag_middleware.steps import Plan, Stage, Timings
+from crag_middleware.steps import Plan, Stage, Timings, spending
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import Evidence, Graded, Question, Status, Verdict
-from crag_middleware.web_pass import add_web, search_early, wants_web
+from crag_middleware.web_pass import add_web, meanwhile, wants_web
 
 
 def correct(question: Question, scope: Scope, policy: Policy, *, first_number: int = 1) -> Plan[Evidence]:
@@ -34,14 +37,13 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
     """
     if question.skip:
         return Evidence(question=question, status="skipped")
-    settings, run = policy.settings, Run(scope, policy, question.text)
-    calibration = run.scale.calibration
+    settings, run = policy.settings, Run(scope, policy, question.text, troubles=list(policy.troubles))
     query = yield from standalone(question, run)
 
     known, verdict = yield from _consult(query, run)
     useful = tuple(g for g in known if g.grade.label != "incorrect" and verdict != "incorrect")
     kept = yield from with_neighbours(useful, run)
-    if wants_web(verdict, known, run):
+    if (yield from wants_web(verdict, known, run)):
         kept_known, web, kept_web = yield from add_web(query, kept, known, run)
     else:
         yield Stage("refining")
@@ -49,6 +51,8 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
 
     yield Stage("assembling")
     failed: Status = "no_evidence" if verdict else "retrieval_failed"
+    if not verdict and not kept_web and all(routed.reason in SHORT for routed in run.routed):
+        run.without("untouched")
     spoken = language(question.text) if settings.language == "auto" else settings.language
     everything = (*kept_known, *kept_web)
     block = assemble(
@@ -67,7 +71,7 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
     cut = sum(len(k.strips) for k in everything) - sum(len(s.strips) for s in block.sources)
     if cut or not block.text:
         run.notes.append("cut_to_budget")
-    timings = yield Timings()
+    timings, calibration = (yield Timings()), run.calibration
     return Evidence(
         question=question,
         query=query,
@@ -80,9 +84,9 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         sources=block.sources,
         conflicts=block.conflicts,
         cut_strips=cut,
-        block=block.text,
+        block="" if "untouched" in run.rungs else block.text,
         rules="own" if settings.rules else VERSION,
-        tokens=block.tokens,
+        tokens=0 if "untouched" in run.rungs else block.tokens,
         queries=tuple(run.queries),
         routed=tuple(run.routed),
         web_queries=tuple(run.web_queries),
@@ -90,7 +94,9 @@ def correct(question: Question, scope: Scope, policy: Policy, *, first_number: i
         web_dropped=tuple(run.web_dropped),
         troubles=tuple(run.troubles),
         notes=tuple(run.notes),
+        rungs=tuple(run.rungs),
         calls=run.calls,
+        spent=replace((yield from spending()), web_requests=sum(attempt.requests for attempt in run.web_attempts)),
         timings_ms=timings,
     )
 
@@ -111,8 +117,8 @@ def _consult(query: str, run: Run) -> Plan[tuple[tuple[Graded, ...], Verdict | N
         fresh = yield from recall(tried[-1], seen, run, first=len(tried) == 1)
         if fresh is None:
             break
-        early = (yield from search_early(query, run)) if fresh and run.early is None else None
-        seen += yield from graded(query, fresh, "grade", run, beside=early)
+        beside = (yield from meanwhile(query, fresh, run, again=len(tried) > 1)) if fresh else None
+        seen += yield from graded(query, fresh, "grade", run, beside=beside)
         verdict = run.decide(seen)
         if verdict != "incorrect" or not round_left or (len(tried) > 1 and not fresh):
             break

@@ -27,7 +27,7 @@ def rewritten(text: str, run: Run, *, history: tuple[Exchange, ...] = (), tried:
     if not run.has("rewriter"):
         run.notes.append("no_rewriter")
         return ""
-    if not run.may_ask(sparing=sparing):
+    if not (yield from run.may_ask(sparing=sparing)):
         return ""
     yield Stage("rewriting")
     run.count("rewriter")
@@ -39,7 +39,7 @@ def rewritten(text: str, run: Run, *, history: tuple[Exchange, ...] = (), tried:
     return shorten(written, run.settings.max_question_chars)
 
 
-def spread(query: str, run: Run) -> tuple[Asked, ...]:
+def spread(query: str, run: Run) -> Plan[tuple[Asked, ...]]:
     """The calls that make further queries of one: its parts, and the variants that are set; as many as the budget has room for beside a grading."""
     settings = run.settings
     timeout_s = settings.rewrite_timeout_s
@@ -49,7 +49,7 @@ def spread(query: str, run: Run) -> tuple[Asked, ...]:
         calls.append((variant, write(query, run.scope, timeout_s=timeout_s)))
     asked = []
     for port, call in calls:
-        if run.may_ask(sparing=1):
+        if (yield from run.may_ask(sparing=1)):
             run.count(port)
             asked.append((port, call))
     return tuple(asked)

@@ -36,7 +36,7 @@ def recall(query: str, seen: Sequence[Graded], run: Run, *, first: bool) -> Plan
     """
     yield Stage("retrieving")
     searches = _searches([query], run)
-    asked = spread(query, run) if first else ()
+    asked = (yield from spread(query, run)) if first else ()
     outcomes = yield Together((*(call for *_, call in searches), *(call for _, call in asked)))
     found = _collected(searches, outcomes[: len(searches)], run)
     parts = further(asked, outcomes[len(searches) :], run, tried=[query])

@@ -48,8 +48,10 @@ def record(
         "cut_strips": evidence.cut_strips,
         "degraded": [{"step": t.step, "reason": t.reason} for t in evidence.troubles],
         "notes": list(evidence.notes),
+        "rungs": list(evidence.rungs),
         "alarms": [dict(alarm) for alarm in alarms],
         "calls": dict(evidence.calls),
+        "spent": asdict(evidence.spent),
         "tokens": evidence.tokens,
         "timings_ms": dict(evidence.timings_ms),
     }
@@ -133,6 +135,13 @@ _NOTES = {
     "budget_spent": "no more model calls were left for this turn; optional ones were left out",
     "cut_to_budget": "not all that was kept fits into the token budget",
 }
+_RUNGS = {
+    "no_claim_check": "the claims of the answer were not checked",
+    "cheap_evaluator": "the fallback evaluator graded",
+    "no_web": "the web was left out",
+    "plain_passages": "passages were used without a grade",
+    "untouched": "nothing was added to the model's messages",
+}
 _ALARMS = {
     "verdict_share": "`{verdict}` is the verdict of {share:.0%} of the last {turns} turns",
     "grade_spread": "the probabilities of the last {turns} turns spread by {spread:.3f}, those before by {spread_before:.3f}",
@@ -157,9 +166,11 @@ def explain(receipt: Mapping[str, Any]) -> str:
         *[("from the web", f"dropped {d['url'] or d['title']}: {d['reason']}") for d in receipt.get("web_dropped", ())],
         *[("without", f"{d['step']} failed: {d['reason']}") for d in receipt["degraded"]],
         *[("note", _note(n, receipt)) for n in dict.fromkeys(receipt["notes"])],
+        *[("ran short", _RUNGS[rung]) for rung in receipt.get("rungs", ())],
         *[("alarm", _ALARMS[a["alarm"]].format(**a)) for a in receipt.get("alarms", ())],
         *([("answer", _answered(receipt["answer"]))] if receipt.get("answer") else []),
         ("injected", f"{receipt['tokens']} tokens"),
+        *([("spent", _cost(receipt["spent"]))] if receipt.get("spent") else []),
         ("time", _times(receipt["timings_ms"])),
     ]
     if not receipt["web_queries"]:
@@ -202,7 +213,11 @@ def _kept(source: Mapping[str, Any]) -> str:
 
 
 _CLAIMS = {"supported": "supported", "contradicted": "contradicted", "not_mentioned": "not mentioned"}
-_CHECKED = {"nothing_to_check": "no claims to check", "failed": "claims could not be checked"}
+_CHECKED = {
+    "nothing_to_check": "no claims to check",
+    "failed": "claims could not be checked",
+    "skipped": "claims were not checked: time or budget ran short",
+}
 _DONE = {
     "mended": "citations of what does not exist were removed",
     "flagged": "shown all the same",
@@ -258,6 +273,11 @@ def _dropped(passage: Mapping[str, Any]) -> str:
 
 def _named(entry: Mapping[str, Any]) -> str:
     return f"{entry['origin']} | {entry['title'] or entry['url'] or entry['source'] or entry['id'][:12]}"
+
+
+def _cost(spent: Mapping[str, Any]) -> str:
+    """What the middleware's own models and web searches cost."""
+    return f"{spent['model_calls']} model calls, {spent['tokens']} tokens, {spent['web_requests']} web requests"
 
 
 def _times(timings: Mapping[str, float]) -> str:

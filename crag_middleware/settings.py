@@ -58,7 +58,7 @@ class CRAGSettings(BaseModel):
         query_variants: What else is searched beside the question: a `hypothetical` passage that answers it, its `keywords` (a model call each).
         max_rewrites: Rounds of "rewrite and retrieve again" after an `incorrect` verdict.
         web_results: How many web results are asked for.
-        web_keywords: Whether the rewriter drafts the web query from the question, if it can (a model call before a search).
+        web_keywords: Whether the rewriter drafts the web query from the question, if it can: a model call beside the grading of passages that look poor.
         web_options: Passed to the web search as it is.
         web_on_evaluator_failure: Whether the web is searched when nothing could be graded.
         web_on_retrieval_failure: Whether the web is searched when the knowledge could not be searched.
@@ -83,8 +83,11 @@ class CRAGSettings(BaseModel):
         max_temperature: Cap on the model's temperature in turns with evidence; None to leave it alone.
         save_evidence: Whether block and receipt are saved in checkpoints, and text of passages in the metadata of answers. Without it an interrupted turn
             runs the plan once more when resumed.
-        max_model_calls: Calls of evaluator, rewriter and keywords in one turn at most; optional ones are left out first. None for no limit.
-        turn_timeout_s: Deadline of the whole corrective pass, in seconds; each step gets what is left of it. None for the steps' own only.
+        max_model_calls: Model calls that the middleware spends in one turn at most, repairs included; optional ones are left out first (docs/budget.md).
+            None for no limit.
+        max_model_tokens: Tokens of prompt and reply after which the middleware begins no further model call in a turn. None for no limit.
+        turn_timeout_s: Time that the middleware spends in one turn at most, in seconds, corrective pass and checks of the answer together; each step gets what
+            is left of it. None for the steps' own deadlines only.
         rerank_timeout_s: Deadline of one reranking, in seconds.
         retrieve_timeout_s: Deadline of one search of the knowledge, in seconds.
         grade_timeout_s: Deadline of one grading, in seconds.
@@ -141,7 +144,8 @@ class CRAGSettings(BaseModel):
     max_temperature: float | None = Field(default=None, ge=0, le=2)
     save_evidence: bool = True
     max_model_calls: int | None = Field(default=None, ge=1, le=100)
-    turn_timeout_s: Seconds | None = None
+    max_model_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
+    turn_timeout_s: Seconds | None = 60.0
     rerank_timeout_s: Seconds = 5.0
     retrieve_timeout_s: Seconds = 10.0
     grade_timeout_s: Seconds = 30.0

@@ -30,6 +30,7 @@ from crag_middleware.types import (
     Memo,
     Origin,
     Passage,
+    Spent,
     Strip,
     Trouble,
     WebAttempt,
@@ -46,9 +47,30 @@ MAIN = "retriever"
 """The port of the main store."""
 
 
+RESERVE: Mapping[PortName, float] = {
+    "rewriter": 0.5,
+    "decompose": 0.5,
+    "hypothetical": 0.5,
+    "keywords": 0.35,
+    "retriever": 0.3,
+    "neighbours": 0.1,
+    "embedder": 0.3,
+    "reranker": 0.25,
+    "approver": 0.25,
+    "web_search": 0.2,
+    "evaluator": 0.15,
+    "fallback_evaluator": 0.05,
+    "refiner": 0.05,
+}
+"""The share of a turn's time that a call must leave for what comes after it; of a port that is not named, none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One call of a port; a driver performs it within its deadline and answers with `read(reply)`, or raises `error`."""
+    """One call of a port; a driver performs it within its deadline and answers with `read(reply)`, or raises `error`.
+
+    With `cut`, `timeout_s` is what the turn's own deadline leaves it, and less than it would have had.
+    """
 
     port: PortName
     arguments: tuple[Any, ...]
@@ -56,6 +78,12 @@ class Call(Generic[T]):
     timeout_s: float
     read: Callable[[Any], T]
     error: type[CRAGError]
+    cut: bool = False
+
+    @property
+    def reserve(self) -> float:
+        """The share of the turn's time that it must leave for what comes after it."""
+        return RESERVE.get(MAIN if self.port.startswith("route:") else self.port, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +105,12 @@ class Timings:
     """The answer is the milliseconds spent in each stage so far, as a dict by name."""
 
 
-Step = Call[Any] | Together | Stage | Timings
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The answer is what the turn has cost so far, as `Spent`."""
+
+
+Step = Call[Any] | Together | Stage | Timings | Spending
 Plan = Generator[Step, Any, T]
 """A plan yields steps and returns a T."""
 
@@ -135,7 +168,15 @@ def rerank(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeou
     return Call("reranker", (question, passages), {"agent_id": scope.agent_id, "timeout_s": timeout_s}, timeout_s, read, RerankError)
 
 
-def grade(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float) -> Call[tuple[Grade, ...]]:
+def spending() -> Plan[Spent]:
+    """What the turn has cost so far."""
+    spent: Spent = yield Spending()
+    return spent
+
+
+def grade(
+    question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout_s: float, port: PortName = "evaluator"
+) -> Call[tuple[Grade, ...]]:
     """Grade passages: one grade for each, in their order; those the evaluator left out are `ungraded`."""
 
     def read(reply: Any) -> tuple[Grade, ...]:
@@ -143,7 +184,7 @@ def grade(question: str, passages: tuple[Passage, ...], scope: Scope, *, timeout
         return tuple(found.get(p.id) or Grade(passage_id=p.id, probability=None, label="ungraded") for p in passages)
 
     keywords = {"agent_id": scope.agent_id, "timeout_s": timeout_s}
-    return Call("evaluator", (question, passages), keywords, timeout_s, read, GradingError)
+    return Call(port, (question, passages), keywords, timeout_s, read, GradingError)
 
 
 def search_web(

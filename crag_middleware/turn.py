@@ -9,15 +9,17 @@ from langchain.agents.middleware import AgentState
 from langchain.agents.middleware.types import OmitFromInput, PrivateStateAttr
 from langgraph.channels import UntrackedValue
 
+from crag_middleware.settings import CRAGSettings
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import Question
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One user turn: whose it is, what is asked, and a digest of the words."""
+    """One user turn: whose it is, the tenant's settings, what is asked, and a digest of the words."""
 
     scope: Scope
+    settings: CRAGSettings
     question: Question
     text: str
 

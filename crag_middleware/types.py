@@ -404,6 +404,27 @@ Status = Literal["grounded", "no_evidence", "retrieval_failed", "skipped"]
 """What a turn ended with; `retrieval_failed` stays even if the web helped out."""
 
 
+Rung = Literal["no_claim_check", "cheap_evaluator", "no_web", "plain_passages", "untouched"]
+"""What a turn does without when its time, model calls or tokens run short, from the least to the most (docs/budget.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the middleware spent in one turn.
+
+    Attributes:
+        ms: Milliseconds, without the agent's own model and tools.
+        model_calls: Calls of chat models inside evaluator, rewriter, claim checker and so on; repairs, which the agent's model writes, included.
+        tokens: Of those calls without repairs, prompt and reply together.
+        web_requests: Requests that left for the web.
+    """
+
+    ms: float = 0.0
+    model_calls: int = 0
+    tokens: int = 0
+    web_requests: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything one corrective pass found out; the receipt is made from it.
@@ -430,7 +451,9 @@ class Evidence:
         web_dropped: Web results that were not graded, and why.
         troubles: Steps that failed and were done without.
         notes: Codes of steps that were left out, such as `no_rewriter`.
+        rungs: What was done without since time or budget ran short.
         calls: How often each port was called.
+        spent: What all of it cost.
         timings_ms: Milliseconds spent in each stage.
     """
 
@@ -455,5 +478,7 @@ class Evidence:
     web_dropped: tuple[Dropped, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     notes: tuple[str, ...] = ()
+    rungs: tuple[Rung, ...] = ()
     calls: Mapping[str, int] = field(default_factory=dict)
+    spent: Spent = Spent()
     timings_ms: Mapping[str, float] = field(default_factory=dict)

@@ -10,15 +10,16 @@ from typing import Any
 
 from crag_middleware.errors import ClaimCheckError, IngestError
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.stages.budget import SHORT, has_room
 from crag_middleware.stages.citations import Mender, mend
 from crag_middleware.stages.claims import claims
 from crag_middleware.stages.footnotes import footnotes, told_claims
 from crag_middleware.stages.gate import Gate
 from crag_middleware.stages.grounding import GENERAL_LABEL, REFUSAL, correction
 from crag_middleware.stages.mending import after_dropped, with_citations, without
-from crag_middleware.steps import Plan, Stage, ask, check_claims, keep_evidence
+from crag_middleware.steps import Plan, Stage, ask, check_claims, keep_evidence, spending
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Checked, Claim, Ground, Language, Origin, Trouble
+from crag_middleware.types import Checked, Claim, Ground, Language, Origin, Rung, Trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ class Verification:
         self._unknown: tuple[str, ...] = ()
         self._checked: list[tuple[Claim, Checked]] = []
         self._state = "off" if basis.threshold is None else "nothing_to_check"
+        self._rungs: list[Rung] = []
         self._action = ""
         self._repairs = 0
         self._is_final = False
@@ -129,7 +131,8 @@ class Verification:
         mended = mend(draft, self._origins, when_unknown=settings.unknown_citations, foreign=basis.foreign)
         yield from self._check(mended.text)
         failing = self._failing
-        if failing and settings.on_unsupported == "repair" and self._repairs < basis.repairs_left:
+        may_repair = failing and settings.on_unsupported == "repair" and self._repairs < basis.repairs_left
+        if may_repair and (yield from self._affords()):
             self._repairs += 1
             return correction([claim.text for claim in failing], basis.block, basis.language)
         what = settings.after_repair if settings.on_unsupported == "repair" else settings.on_unsupported
@@ -166,6 +169,7 @@ class Verification:
             "claims": told_claims(self._checked, self._basis.grounds, quoted=settings.save_evidence),
             "action": self._action or ("mended" if unknown and settings.unknown_citations == "remove" else ""),
             "repairs": self._repairs,
+            "rungs": list(self._rungs),
             "degraded": [{"step": trouble.step, "reason": trouble.reason} for trouble in self._troubles],
         }
         return {self._basis.key: known}
@@ -222,15 +226,33 @@ class Verification:
         if not found:
             return
         if not basis.is_instant:
+            if not (yield from self._affords()):
+                self._skip("budget")
+                return
             yield Stage("checking")
         try:
             said = yield from ask(check_claims(found, basis.grounds, basis.question, basis.scope, timeout_s=basis.settings.claim_timeout_s))
         except ClaimCheckError as error:
+            if error.reason in SHORT:
+                self._skip(error.reason)
+                return
             self._state = "failed"
             self._troubles += [Trouble("check_claims", error.reason)] if not self._troubles else []
             return
-        self._state = "checked" if self._state != "failed" else "failed"
+        self._state = "checked" if self._state not in ("failed", "skipped") else self._state
         self._checked = list(zip(found, said, strict=True))
+
+    def _affords(self) -> Plan[bool]:
+        """Whether the turn's time and budget have room for another model call."""
+        settings, spent = self._basis.settings, (yield from spending())
+        spent = replace(spent, model_calls=spent.model_calls + self._repairs)
+        in_time = settings.turn_timeout_s is None or spent.ms < 1000 * settings.turn_timeout_s
+        return in_time and has_room(spent, settings)
+
+    def _skip(self, reason: str) -> None:
+        """Claims are not checked, and what is known of the answer says so."""
+        self._state, self._rungs = "skipped", ["no_claim_check"]
+        self._troubles += [Trouble("check_claims", reason)] if not self._troubles else []
 
 
 def kept(receipt: Mapping[str, Any], scope: Scope, *, timeout_s: float) -> Plan[dict[str, Any]]:

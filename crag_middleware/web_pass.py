@@ -1,15 +1,17 @@
 """The web's part of the corrective pass: when it is asked, what leaves for it, and what becomes of the results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from crag_middleware.errors import CRAGError, RewriteError, WebSearchError
+from crag_middleware.errors import CRAGError, WebSearchError
 from crag_middleware.ledger import Run
 from crag_middleware.passes import graded, keep, refined
 from crag_middleware.stages.assemble import Kept
+from crag_middleware.stages.budget import SHORT
 from crag_middleware.stages.decide import could_not_grade
 from crag_middleware.stages.merge import arrange
-from crag_middleware.stages.screen import screen
+from crag_middleware.stages.screen import coverage, screen
 from crag_middleware.stages.webquery import compose, cut
 from crag_middleware.steps import Call, Plan, Stage, Together, approve, ask, draft_keywords, refine, search_web
 from crag_middleware.types import Graded, Passage, Trouble, Verdict, WebFound, WebQuery
@@ -23,13 +25,19 @@ MAX_CHARS = 400
 _NOTHING_LEAVES = frozenset({"no_web_query", "web_vetoed"})
 """Notes after which a turn sends nothing to the web."""
 
-_DOWN = ("timeout", "unavailable", "unauthorized", "quota", "rate_limited")
+_DOWN = ("timeout", "deadline", "circuit_open", "unavailable", "unauthorized", "quota", "rate_limited")
 """Reasons for which a model will hardly answer the next call either."""
 
+POOR = 0.3
+"""Passages none of which has this share of the question's words look poor: a web query is drafted while they are graded."""
 
-def wants_web(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> bool:
+
+def wants_web(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> Plan[bool]:
     """Whether the web is the next source. No verdict means that the knowledge could not be searched."""
     wanted = _is_next(verdict, known, run)
+    if wanted and run.policy.fallback is None and not (yield from run.may_ask()):
+        run.without("no_web")  # What it brings could not be graded.
+        return False
     if run.early is not None and not wanted:
         run.notes.append("web_not_needed")
     return wanted
@@ -55,12 +63,35 @@ def _is_next(verdict: Verdict | None, known: Sequence[Graded], run: Run) -> bool
     return True
 
 
-def search_early(query: str, run: Run) -> Plan[Call[WebFound] | None]:
-    """The search that goes on while the knowledge is graded, if the policy says so. Nothing is drafted for it: that would make it late."""
-    if run.web.mode != "speculative" or not run.has("web_search"):
+def meanwhile(query: str, fresh: Sequence[Passage], run: Run, *, again: bool) -> Plan[Call[Any] | None]:
+    """What goes on for the web while passages are graded, so that it costs the turn no time: a search, if the policy says so, else the draft of a query.
+
+    A query is drafted for passages that look poor, or that were found `again` after a first verdict `incorrect`. Nothing is drafted for the early search,
+    which would make it late.
+    """
+    if not run.has("web_search") or run.web.mode == "off" or run.early is not None or run.drafted is not None:
         return None
-    leaving = yield from _leaving(query, run, draft=False)
-    return None if leaving is None else _search(leaving, run)
+    if run.web.mode == "speculative":
+        leaving = yield from _leaving(query, run, draft=False)
+        return None if leaving is None else _search(leaving, run)
+    if not again and any(map(partial(_is_promising, coverage(query)), fresh)):
+        return None
+    return (yield from _draft(query, run, sparing=2))
+
+
+def _is_promising(covered: Callable[[str], float], passage: Passage) -> bool:
+    return covered(f"{passage.title}\n{passage.text}") >= POOR
+
+
+def _draft(query: str, run: Run, *, sparing: int) -> Plan[Call[str] | None]:
+    """The call that drafts a web query from the question alone; None if nobody can, should, or may beside `sparing` other calls."""
+    own = compose(query, protected=run.web.protected_terms).text
+    # A rewriter that could not be reached a moment ago would most likely cost as long again.
+    is_down = any(trouble.step == "rewrite" and trouble.reason in _DOWN for trouble in run.troubles)
+    if not (run.has("keywords") and run.settings.web_keywords and own) or is_down or not (yield from run.may_ask(sparing=sparing)):
+        return None
+    run.count("keywords")
+    return draft_keywords(own, run.scope, timeout_s=run.settings.rewrite_timeout_s)
 
 
 def add_web(query: str, kept: tuple[Graded, ...], known: Sequence[Graded], run: Run) -> Plan[Added]:
@@ -104,18 +135,16 @@ def _leaving(query: str, run: Run, *, draft: bool) -> Plan[WebQuery | None]:
     if not _NOTHING_LEAVES.isdisjoint(run.notes) or any(trouble.step == "approve_web_query" for trouble in run.troubles):
         return None  # Decided already, for a search that was to begin early.
     policy = run.web
-    text = own = compose(query, protected=policy.protected_terms).text
-    # A rewriter that could not be reached a moment ago would most likely cost as long again.
-    is_down = any(trouble.step == "rewrite" and trouble.reason in _DOWN for trouble in run.troubles)
-    if draft and run.has("keywords") and run.settings.web_keywords and text and not is_down and run.may_ask(sparing=1):
-        yield Stage("rewriting")
-        run.count("keywords")
-        try:
-            drafted = yield from ask(draft_keywords(own, run.scope, timeout_s=run.settings.rewrite_timeout_s))
-        except RewriteError as error:
-            run.trouble("keywords", error)
-        else:
-            text = compose(drafted, protected=policy.protected_terms).text or text
+    text = compose(query, protected=policy.protected_terms).text
+    if draft and run.drafted is None and not run.calls.get("evaluator"):  # Nothing was found to grade, and so nothing to draft beside.
+        call = yield from _draft(query, run, sparing=1)
+        if call:
+            yield Stage("rewriting")
+            (run.drafted,) = yield Together((call,))
+    if isinstance(run.drafted, CRAGError):
+        run.trouble("keywords", run.drafted)
+    elif run.drafted:
+        text = compose(run.drafted, protected=policy.protected_terms).text or text
     if not text:
         run.notes.append("no_web_query")
         return None
@@ -148,6 +177,8 @@ def _passages(found: WebFound | CRAGError, run: Run) -> Sequence[Any]:
     """What was found; nothing, and told, if the search failed."""
     if isinstance(found, CRAGError):
         run.trouble("search_web", found)
+        if found.reason in SHORT:
+            run.without("no_web")
         return ()
     run.web_dropped += found.dropped
     return found

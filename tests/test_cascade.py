@@ -200,7 +200,7 @@ async def test_a_sync_only_evaluator_serves_both_forms_off_the_event_loop_and_ge
     grades = await grade(CascadeEvaluator(first, second), timeout_s=10)
 
     assert short(grades)[2:] == [("mid", "relevant", 0.93), ("none", "incorrect", 0.1)]
-    assert first.thread == second.thread == "crag-port"
+    assert first.thread == second.thread == "crag-evaluator"
     assert first.offered == ("a", 5.0)
     assert second.offered[0] == "a"
     assert 9 < second.offered[1] < 10

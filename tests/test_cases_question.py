@@ -139,7 +139,9 @@ def test_a_rewriting_that_fails_leaves_the_users_words(how, first, answer, follo
     turn = Turn([("user", first), ("assistant", answer), ("user", follow_up)], how, rewriter=ScriptedModel(script=[reply]))
 
     assert turn.queries == [follow_up]
-    assert [d["step"] for d in turn.receipt["degraded"]] == (["rewrite"] if isinstance(reply, Exception) else ["rewrite", "keywords"])
+    steps = [d["step"] for d in turn.receipt["degraded"]]
+    assert steps[0] == "rewrite"
+    assert set(steps[1:]) <= {"keywords"}  # drafted by the same model, where the passages look poor
 
 
 @pytest.mark.parametrize(

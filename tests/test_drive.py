@@ -7,12 +7,13 @@ import time
 import pytest
 from langgraph.errors import GraphInterrupt
 
-from crag_middleware.drive import World, arun, run
+from crag_middleware.drive import arun, run
 from crag_middleware.errors import ConfigError, GradingError, RetrievalError, TenantError, WebSearchError
 from crag_middleware.ports import bind
 from crag_middleware.steps import Stage, Timings, Together, ask, grade, retrieve, search_web
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import Grade, Passage
+from crag_middleware.world import World
 
 SCOPE = Scope("tenant-a")
 MARKER = contextvars.ContextVar("marker", default="unset")

@@ -22,7 +22,7 @@ from langgraph.errors import GraphInterrupt
 from crag_middleware.adapters.langchain_retriever import LangChainRetriever
 from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.adapters.routes import Route, check_routes, route_ports
-from crag_middleware.drive import World, arun, run
+from crag_middleware.drive import arun, run
 from crag_middleware.errors import ConfigError, RetrievalError, TenantError
 from crag_middleware.ports import bind
 from crag_middleware.settings import CRAGSettings
@@ -30,6 +30,7 @@ from crag_middleware.steps import ask, retrieve
 from crag_middleware.tenancy import Scope
 from crag_middleware.testing import RetrieverSuite, ScriptedRetriever
 from crag_middleware.types import Found, Passage, Trouble
+from crag_middleware.world import World
 from tests.support import milvus as support
 from tests.support.agents import agent_with, crag, passage
 from tests.support.agents import ask as ask_agent
@@ -668,7 +669,7 @@ def test_an_async_route_that_never_answers_is_cancelled_at_its_deadline(silent_p
 
     assert ask_agent(agent, "Who says so?", how)["crag"]["degraded"] == [{"step": "route:slow", "reason": "timeout"}]
     for thread in threading.enumerate():
-        if thread.name == "crag-port":
+        if thread.name == "crag-route:slow":
             thread.join(10)  # cancelled in its thread, too
             assert not thread.is_alive()
 

@@ -34,12 +34,13 @@ from pydantic import BaseModel
 
 from crag_middleware.adapters.answer_text import Texts
 from crag_middleware.adapters.verified_model import VerifiedChatModel
-from crag_middleware.drive import World, arun, run
+from crag_middleware.drive import arun, run
 from crag_middleware.errors import ConfigError, TenantError
 from crag_middleware.ports import Bound
 from crag_middleware.stages.gate import Gate
 from crag_middleware.steps import Call, Plan, ask
 from crag_middleware.testing import ScriptedChatModel
+from crag_middleware.world import World
 from tests.support.models import NarrowModel
 from tests.support.streaming_models import (
     USAGE,

@@ -15,7 +15,6 @@ from langchain.agents import create_agent
 from crag_middleware.adapters.chat_model import ChatModelRewriter
 from crag_middleware.adapters.tavily import TavilyWebSearch
 from crag_middleware.middleware import CRAGMiddleware
-from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.keywords import INSTRUCTIONS
 from crag_middleware.stages.personal import iban, luhn
 from crag_middleware.stages.webquery import compose
@@ -196,10 +195,10 @@ def unchanged(prompt: str) -> str:
     return prompt.rpartition("<question>\n")[2].removesuffix("\n</question>")
 
 
-def agent_on(server: WebServer, **more: Any) -> Any:
+def agent_on(server: WebServer, passages: Sequence[Any] = PASSAGES, **more: Any) -> Any:
     """An agent whose knowledge answers nothing and whose web is the server."""
     middleware = CRAGMiddleware(
-        ScriptedRetriever({TENANT: PASSAGES}),
+        ScriptedRetriever({TENANT: passages}),
         TENANT,
         evaluator=ScriptedEvaluator(otherwise=0.05),
         web_search=TavilyWebSearch(api_key=KEY, api_base_url=server.url),
@@ -318,7 +317,7 @@ def test_c092_a_long_question_leaves_shortened_at_a_sentence_and_is_answered(how
 def test_c104_who_drafts_keywords_sees_the_question_as_it_may_leave_and_nothing_else(how: str) -> None:
     model = ScriptedModel(script=[unchanged])
     with WebServer() as server:
-        agent = agent_on(server, rewriter=ChatModelRewriter(model), settings=CRAGSettings(web_keywords=True))
+        agent = agent_on(server, [passage("Cats sleep.", "cats")], rewriter=ChatModelRewriter(model))
 
         ask(agent, [*EARLIER, ("user", "My password is dragon. Why does Falcon's nginx 1.27.3 return 502?")], how)
 

@@ -15,6 +15,7 @@ from tests.support.agents import agent_with, ask, both, crag, passage
 
 QUESTION = "Which port does the exporter use?"
 PORT = passage("The exporter listens on port 9100.", "port", title="Exporter", source="exporter.md")
+CATS = passage("Cats sleep all day long.", "port", title="Cats", source="cats.md")
 PAGE = passage("The exporter's default port is 9100.", "page", origin="web", title="Ports", url="https://ports.example/x")
 DOUBTFUL = ScriptedEvaluator({"port": 0.7})
 WRONG = ScriptedEvaluator({"port": 0.1})
@@ -196,7 +197,7 @@ class Drafting(ScriptedRewriter):
 def test_the_rewriter_drafts_the_web_query_from_the_question_alone(how):
     web, rewriter = ScriptedWebSearch([PAGE]), Drafting("exporter default port site:evil.example")
 
-    _, receipt = turn(how, evaluator=WRONG, web_search=web, rewriter=rewriter)
+    _, receipt = turn(how, passages=(CATS,), evaluator=WRONG, web_search=web, rewriter=rewriter)
 
     assert rewriter.drafted == [QUESTION]
     assert web.asked == ["exporter default port"]
@@ -207,9 +208,56 @@ def test_the_rewriter_drafts_the_web_query_from_the_question_alone(how):
 def test_without_a_draft_the_question_itself_leaves(how):
     for draft, settings in ((ValueError("no"), None), ("x", CRAGSettings(web_keywords=False))):
         web = ScriptedWebSearch([PAGE])
-        _, receipt = turn(how, evaluator=WRONG, web_search=web, rewriter=Drafting(draft), settings=settings)
+        _, receipt = turn(how, passages=(CATS,), evaluator=WRONG, web_search=web, rewriter=Drafting(draft), settings=settings)
         assert web.asked == [QUESTION]
         assert [d["step"] for d in receipt["degraded"]] == (["keywords"] if settings is None else [])
+
+
+@both
+def test_a_draft_is_written_while_the_passages_are_graded(how):
+    met = threading.Barrier(2, timeout=20)
+
+    class Grader:
+        def grade(self, question, passages):
+            if passages[0].origin == "knowledge":
+                met.wait()
+            return WRONG.grade(question, passages)
+
+    class Drafts(Drafting):
+        def keywords(self, question):
+            met.wait()
+            return super().keywords(question)
+
+    web = ScriptedWebSearch([PAGE])
+    turn(
+        how,
+        passages=(CATS,),
+        evaluator=Grader(),
+        web_search=web,
+        rewriter=Drafts("exporter default port"),
+        settings=CRAGSettings(max_rewrites=0),
+    )
+
+    assert web.asked == ["exporter default port"]
+
+
+@both
+def test_nothing_is_drafted_for_passages_that_look_promising_nor_after_the_grading(how):
+    web, rewriter = ScriptedWebSearch([PAGE]), Drafting("exporter default port")
+
+    _, receipt = turn(how, evaluator=WRONG, web_search=web, rewriter=rewriter, settings=CRAGSettings(max_rewrites=0))
+
+    assert web.asked == [QUESTION]
+    assert "keywords" not in receipt["calls"]
+
+
+@both
+def test_where_nothing_was_found_to_grade_the_draft_comes_before_the_search(how):
+    web, rewriter = ScriptedWebSearch([PAGE]), Drafting("exporter default port")
+
+    turn(how, passages=(), web_search=web, rewriter=rewriter)
+
+    assert web.asked == ["exporter default port"]
 
 
 @both

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from crag_middleware import CRAGSettings, TavilyWebSearch, WebSearchChain
-from crag_middleware.adapters import web_breaker, web_budget, web_cache
+from crag_middleware import breaker as breakers
+from crag_middleware.adapters import web_budget, web_cache
 from crag_middleware.testing import ScriptedEvaluator
 from crag_middleware.types import Passage
 from crag_middleware.web_policy import WebPolicy
@@ -233,8 +234,8 @@ async def test_a_cancelled_trial_leaves_the_next_one_free(time: FakeTime) -> Non
 
 
 def test_the_breaker_remembers_so_many_circuits_and_no_more(time: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_breaker, "MAX_CIRCUITS", 3)
-    breaker = web_breaker.Breaker(lambda: time.now)
+    monkeypatch.setattr(breakers, "MAX_CIRCUITS", 3)
+    breaker = breakers.Breaker(lambda: time.now)
 
     for tenant in "abcd":
         permit = breaker.admit(tenant)
@@ -245,7 +246,7 @@ def test_the_breaker_remembers_so_many_circuits_and_no_more(time: FakeTime, monk
 
 
 def test_a_late_failure_does_not_shorten_the_rest(time: FakeTime) -> None:
-    breaker = web_breaker.Breaker(lambda: time.now)
+    breaker = breakers.Breaker(lambda: time.now)
     permits = [breaker.admit("a") for _ in range(4)]
 
     opened = [breaker.settle(permit, reason) for permit, reason in zip(permits, ["quota", *["timeout"] * 3], strict=True) if permit]

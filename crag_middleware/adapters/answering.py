@@ -13,13 +13,14 @@ from langchain_core.outputs import ChatGeneration
 from crag_middleware.adapters.answer_drafts import checked_again
 from crag_middleware.adapters.messages import is_question, text_of
 from crag_middleware.adapters.verified_model import VerifiedChatModel
-from crag_middleware.drive import World, arun, run
+from crag_middleware.drive import arun, run
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.words import language
 from crag_middleware.steps import Plan
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import Ground
 from crag_middleware.verification import Basis, Verification
+from crag_middleware.world import World
 
 T = TypeVar("T")
 

@@ -9,13 +9,14 @@ from crag_middleware.adapters.fan_out import SHARE_OF_TIME
 from crag_middleware.adapters.given import as_evaluator, calibration_of, evaluator_key, thresholds_of
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.calibration import Calibration
-from crag_middleware.drive import World, afinish, arun, finish, run
+from crag_middleware.drive import afinish, arun, finish, run
 from crag_middleware.errors import ConfigError, GradingError
 from crag_middleware.ports import AsyncEvaluator, Bound, Evaluator, bind
 from crag_middleware.stages.decide import calibrated, label
 from crag_middleware.steps import Call, ask, grade
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import EvaluatorKey, Grade, Passage, Thresholds
+from crag_middleware.world import World
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from crag_middleware.adapters.inner_model import failed
 from crag_middleware.adapters.rows import OWNER, from_document
-from crag_middleware.drive import World, arun, run
+from crag_middleware.drive import arun, run
 from crag_middleware.errors import ConfigError, RefineError
 from crag_middleware.ports import AsyncRefiner, Bound, Refiner, bind
 from crag_middleware.stages.assemble import approximate_tokens, excerpt
@@ -28,6 +28,7 @@ from crag_middleware.stages.sentences import split
 from crag_middleware.steps import Call, ask, refine
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners
 from crag_middleware.types import Passage, Strip
+from crag_middleware.world import World
 
 logger = logging.getLogger(__name__)
 

@@ -143,6 +143,26 @@ def as_scales(
     return {tenant: Scale(settings.thresholds(one.cuts if one else own), one) for tenant, one in serving.items()}
 
 
+def fallback_scale(evaluator: object) -> Scale:
+    """What a fallback evaluator's numbers go through: the calibration it brings, if any, and its own thresholds.
+
+    Raises:
+        ConfigError: They are not what they should be.
+    """
+    calibration = calibration_of(evaluator)
+    return Scale(calibration.cuts if calibration else thresholds_of(evaluator), calibration)
+
+
+def rescaled(scale: Scale, evaluator: object, settings: CRAGSettings) -> Scale:
+    """The scale with the thresholds that other settings put in force.
+
+    Raises:
+        ConfigError: An override crosses the other threshold.
+    """
+    own = scale.calibration.cuts if scale.calibration else thresholds_of(evaluator)
+    return Scale(settings.thresholds(own), scale.calibration)
+
+
 def _calibrations(given: Any) -> list[Calibration]:
     match given:
         case None:

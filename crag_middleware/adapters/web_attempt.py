@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from crag_middleware.adapters.web_breaker import AT_ONCE, Breaker
 from crag_middleware.adapters.web_budget import Allowance
 from crag_middleware.adapters.web_cache import Outcome, SearchCache, search_key
-from crag_middleware.drive import World
+from crag_middleware.breaker import AT_ONCE, Breaker
 from crag_middleware.errors import WebSearchError
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call, search_web
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import WebAttempt, WebFound
 from crag_middleware.web_policy import WebPolicy
+from crag_middleware.world import World
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from langchain_core.runnables.config import RunnableConfig, set_config_context
 
 from crag_middleware import steps
 from crag_middleware.adapters.given import evaluator_key
-from crag_middleware.drive import World, arun, run
+from crag_middleware.drive import arun, run
 from crag_middleware.errors import CRAGError, GradingError
 from crag_middleware.evals.datasets import Item, Q
 from crag_middleware.evals.row_file import Kept, O, R, RowFile
@@ -23,6 +23,7 @@ from crag_middleware.evals.rows import GRADES, Row
 from crag_middleware.ports import AsyncEvaluator, Bound, Evaluator, bind
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import Grade
+from crag_middleware.world import World
 
 TENANT = "crag-eval"
 """The `agent_id` that a port sees while it is measured."""
