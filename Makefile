@@ -8,16 +8,19 @@ INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types layers bench lock clean
+.PHONY: help demo test test-slow lint format types layers bench lock clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(VENV)/.installed ## run the demo: four turns on real parts, no key and no network needed
 	@$(RUN) examples/demo.py $(ARGS)
 
 test: $(VENV)/.installed-dev ## run the tests; `make test ARGS="-k tenant"` picks some
 	@$(RUN) -m pytest $(ARGS)
+
+test-slow: $(VENV)/.installed-dev ## run the tests that take long: soak, fuzzing, a thousand cancelled turns
+	@$(RUN) -m pytest -m slow $(ARGS)
 
 lint: $(VENV)/.installed-dev ## check style and format
 	@$(RUN) -m ruff check .

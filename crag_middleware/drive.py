@@ -170,7 +170,7 @@ def _start(call: Call[Any], world: World) -> "Future[Any]":
             msg = f"raised {type(error).__name__}"
             raise RuntimeError(msg) from None
 
-    return completed(body) if port.instant else world.pools.of(call.port).submit(body)
+    return completed(body) if port.instant else world.pools.of(call.port).submit(body, world.tenant)
 
 
 def _begin(call: Call[Any], world: World) -> _Begun:

@@ -2,25 +2,26 @@
 
 import contextvars
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-SIZE = 64
-"""Threads of one pool at most."""
+SIZE = 128
+"""Threads of one pool at most; one tenant has half of them at most."""
 
 IDLE_S = 2.0
 """Seconds after which a thread without work ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """A call, the future that waits for it, and the caller's context variables."""
+    """A call, the future that waits for it, whose it is, and the caller's context variables."""
 
     future: "Future[Any]"
+    tenant: str
     body: Callable[[], Any]
     context: contextvars.Context
 
@@ -38,7 +39,9 @@ class Pool:
     def __init__(self, name: str, size: int = SIZE) -> None:
         self._name = name
         self._size = size
+        self._share = max(1, size // 2)
         self._tasks: deque[_Task] = deque()
+        self._running: Counter[str] = Counter()
         self._changed = threading.Condition(threading.Lock())
         self._threads = 0
         self._idle = 0
@@ -49,9 +52,9 @@ class Pool:
         """Calls that nobody waits for any more and that still run."""
         return self._left_behind
 
-    def submit(self, body: Callable[[], Any]) -> "Future[Any]":
-        """The call's future. It runs with the caller's context variables, as soon as a thread is free."""
-        task = _Task(Future(), body, contextvars.copy_context())
+    def submit(self, body: Callable[[], Any], tenant: str = "") -> "Future[Any]":
+        """The call's future. It runs with the caller's context variables, as soon as a thread is free for the tenant."""
+        task = _Task(Future(), tenant, body, contextvars.copy_context())
         with self._changed:
             self._tasks.append(task)
             if len(self._tasks) > self._idle and self._threads < self._size:
@@ -67,6 +70,8 @@ class Pool:
             Whether it was begun: one that still waits for a thread is forgotten, one that runs is counted until it ends.
         """
         if future.cancel():
+            with self._changed:
+                self._tasks = deque(task for task in self._tasks if task.future is not future)
             return False
         with self._changed:
             self._left_behind += 1
@@ -81,18 +86,26 @@ class Pool:
         while (task := self._next()) is not None:
             if task.future.set_running_or_notify_cancel():
                 _settle(task.future, partial(task.context.run, task.body))
+            with self._changed:
+                self._running -= Counter([task.tenant])  # which also forgets tenants without calls
             del task  # nothing of the last call is kept while idle
 
     def _next(self) -> _Task | None:
         """The next call; None if none came for a while, and the thread ends."""
         with self._changed:
             self._idle += 1
-            self._changed.wait_for(lambda: self._tasks, IDLE_S)
+            task = self._changed.wait_for(self._first, IDLE_S)
             self._idle -= 1
-            if self._tasks:
-                return self._tasks.popleft()
-            self._threads -= 1
-            return None
+            if task is None:
+                self._threads -= 1
+                return None
+            self._tasks.remove(task)
+            self._running[task.tenant] += 1
+            return task
+
+    def _first(self) -> _Task | None:
+        """The call that has waited for longest of those whose tenant has not its share of the threads already."""
+        return next((task for task in self._tasks if self._running[task.tenant] < self._share), None)
 
 
 def completed(body: Callable[[], Any]) -> "Future[Any]":

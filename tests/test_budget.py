@@ -342,10 +342,9 @@ def test_the_turns_own_deadline_opens_no_circuit(how, hangs):
 
 
 @both
-def test_blocking_calls_left_behind_are_counted_and_a_port_without_threads_is_busy(how, hangs, monkeypatch):
-    monkeypatch.setattr("crag_middleware.pool.SIZE", 2)
+def test_blocking_calls_left_behind_are_counted_and_a_tenant_without_threads_is_told_busy(how, hangs):
     middleware = crag([PORT], evaluator=hangs, settings=CRAGSettings(grade_timeout_s=0.1))
-    middleware._pools._size = 2
+    middleware._pools._size = 4
     agent, _ = agent_with(middleware, replies=["ok"] * 5)
     reasons = [next(d["reason"] for d in ask(agent, QUESTION, how)["crag"]["degraded"] if d["step"] == "grade") for _ in range(3)]
     assert reasons == ["timeout", "timeout", "busy"]

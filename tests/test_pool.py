@@ -77,6 +77,15 @@ def test_one_ports_hanging_calls_take_no_thread_from_the_others():
     gate.set()
 
 
+def test_one_tenants_hanging_calls_leave_half_of_the_threads_to_the_others():
+    gate, pool = threading.Event(), Pool("shared", size=4)
+    hanging = [pool.submit(lambda: gate.wait(20), "a") for _ in range(5)]
+    assert pool.submit(lambda: "found", "b").result(20) == "found"
+    assert sum(future.running() for future in hanging) == 2
+    gate.set()
+    assert all(future.result(20) for future in hanging)
+
+
 def test_threads_without_work_end(monkeypatch):
     monkeypatch.setattr(pools, "IDLE_S", 0.01)
     pool = Pool("short-lived", size=4)
