@@ -6,6 +6,7 @@ Cancellation, the framework's control flow and tenant errors pass through; any o
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -82,14 +83,14 @@ def run(plan: Plan[T], world: World) -> T:
         ConfigError: A port has no sync form.
     """
     watch = Stopwatch.of(world)
-    with running_under(_metered(world)), world.meter.running():
+    with world.meter.running():
         return finish(plan, lambda step: _perform(step, world, watch))
 
 
 async def arun(plan: Plan[T], world: World) -> T:
     """Performs a plan to its end on the running event loop and returns its result."""
     watch = Stopwatch.of(world)
-    with running_under(_metered(world)), world.meter.running():
+    with world.meter.running():
         return await afinish(plan, lambda step: _aperform(step, world, watch))
 
 
@@ -120,11 +121,11 @@ def _perform(step: Step, world: World, watch: Stopwatch) -> Any:
     match step:
         case Call():
             call = watch.within(step)
-            return _settle(_begin(call, world), world, call.timeout_s)
+            with running_under(_metered(world)):
+                return _settle(_begin(call, world), world, call.timeout_s)
         case Together(calls):
-            since = time.monotonic()
-            under_way = [_begun_or_error(call, world) for call in map(watch.within, calls)]
-            return tuple(it if isinstance(it, CRAGError) else _outcome(it, world, since) for it in under_way)
+            with running_under(_metered(world)):
+                return _all(tuple(map(watch.within, calls)), world)
         case Stage() | Timings() | Spending():
             return _local(step, world, watch)
         case _:
@@ -134,9 +135,11 @@ def _perform(step: Step, world: World, watch: Stopwatch) -> Any:
 async def _aperform(step: Step, world: World, watch: Stopwatch) -> Any:
     match step:
         case Call():
-            return await _asettle(watch.within(step), world)
+            with running_under(_metered(world)):
+                return await _asettle(watch.within(step), world)
         case Together(calls):
-            return await _together(tuple(map(watch.within, calls)), world)
+            with running_under(_metered(world)):
+                return await _aall(tuple(map(watch.within, calls)), world)
         case Stage() | Timings() | Spending():
             return _local(step, world, watch)
         case _:
@@ -181,6 +184,25 @@ def _begin(call: Call[Any], world: World) -> _Begun:
     except ConfigError:
         world.settle(call, permit, None)
         raise
+
+
+def _all(calls: tuple[Call[Any], ...], world: World) -> tuple[Any, ...]:
+    """The outcome of each call, all under way at once. If one ends the turn, nobody waits for the others any more."""
+    since = time.monotonic()
+    under_way: deque[_Begun | CRAGError] = deque()
+    outcomes: list[Any] = []
+    try:
+        for call in calls:
+            under_way.append(_begun_or_error(call, world))
+        while under_way:
+            it = under_way.popleft()
+            outcomes.append(it if isinstance(it, CRAGError) else _outcome(it, world, since))
+        return tuple(outcomes)
+    finally:
+        for it in under_way:
+            if isinstance(it, _Begun):
+                world.pools.of(it.call.port).leave(it.future)
+                world.settle(it.call, it.permit, None)
 
 
 def _begun_or_error(call: Call[Any], world: World) -> _Begun | CRAGError:
@@ -247,8 +269,8 @@ async def _aoutcome(call: Call[T], world: World) -> T | CRAGError:
         return error
 
 
-async def _together(calls: tuple[Call[Any], ...], world: World) -> tuple[Any, ...]:
-    """All calls at once. If one ends the turn, or we are cancelled, the others are cancelled and waited for; a TaskGroup would wrap the error."""
+async def _aall(calls: tuple[Call[Any], ...], world: World) -> tuple[Any, ...]:
+    """The async form of `_all`. If one ends the turn, or we are cancelled, the others are cancelled and waited for; a TaskGroup would wrap the error."""
     tasks = [asyncio.ensure_future(_aoutcome(call, world)) for call in calls]
     try:
         return tuple(await asyncio.gather(*tasks))

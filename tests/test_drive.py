@@ -7,9 +7,10 @@ import time
 import pytest
 from langgraph.errors import GraphInterrupt
 
+from crag_middleware.breaker import Breaker
 from crag_middleware.drive import arun, run
 from crag_middleware.errors import ConfigError, GradingError, RetrievalError, TenantError, WebSearchError
-from crag_middleware.ports import bind
+from crag_middleware.ports import Bound, bind
 from crag_middleware.steps import Stage, Timings, Together, ask, grade, retrieve, search_web
 from crag_middleware.tenancy import Scope
 from crag_middleware.types import Grade, Passage
@@ -380,3 +381,31 @@ def test_two_event_loops_in_a_row_and_a_thread_with_its_own():
 def test_the_scope_never_shows_its_tenant():
     assert "tenant-a" not in repr(SCOPE)
     assert "tenant-a" not in str(GradingError("x"))
+
+
+@pytest.mark.parametrize("how", ["invoke", "ainvoke"])
+def test_a_turn_that_ends_in_mid_flight_gives_back_the_leave_to_try_a_port_again(how):
+    """The trial of a circuit that cools down must not stay taken because another port ended the turn."""
+    now, gate = [0.0], threading.Event()
+
+    def leaks(*arguments, **keywords):
+        raise TenantError("foreign", reason="foreign_row")
+
+    def hangs(*arguments, **keywords):
+        gate.wait(20)
+        return []
+
+    breaker = Breaker(lambda: now[0])
+    for _ in range(3):
+        breaker.settle(breaker.admit(("t", "route:slow")), "timeout")
+    now[0] = 31.0
+    ports = {"retriever": Bound("r", leaks, None, instant=False), "route:slow": Bound("s", hangs, None, instant=False)}
+    world = World(ports, lambda stage: None, tenant="t", breaker=breaker)
+
+    def plan():
+        yield Together(tuple(retrieve("q", Scope("t"), limit=1, timeout_s=20, port=port) for port in ports))
+
+    with pytest.raises(TenantError):
+        run(plan(), world) if how == "invoke" else asyncio.run(arun(plan(), world))
+    gate.set()
+    assert breaker.admit(("t", "route:slow")) is not None
