@@ -36,6 +36,7 @@ from crag_middleware.errors import (
     TenantError,
     WebSearchError,
 )
+from crag_middleware.knowledge.isolation import TenantStores
 from crag_middleware.knowledge.open import open_knowledge
 from crag_middleware.knowledge.store import KnowledgeStore
 from crag_middleware.knowledge.write_back import WriteBack, forget, written_back
@@ -92,6 +93,7 @@ __all__ = [
     "Strip",
     "TavilyWebSearch",
     "TenantError",
+    "TenantStores",
     "Thresholds",
     "TokenProbabilityClaimChecker",
     "TokenProbabilityEvaluator",

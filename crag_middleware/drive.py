@@ -18,7 +18,7 @@ from langchain_core.runnables.config import RunnableConfig, ensure_config, var_c
 from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.breaker import COOL_DOWN_S, Permit
-from crag_middleware.errors import ConfigError, CRAGError
+from crag_middleware.errors import ConfigError, CRAGError, let_pass
 from crag_middleware.pool import completed
 from crag_middleware.steps import Call, Plan, Spending, Stage, Step, Timings, Together
 from crag_middleware.types import Spent
@@ -298,6 +298,7 @@ def _told(call: Call[Any], world: World, permit: Permit | None) -> Iterator[None
         learnt = None if error.reason in _OURS else error.reason
         raise
     except Exception as error:
+        let_pass(error)
         failure = _failure(call, error)
         learnt = None if failure.reason in _OURS else failure.reason if failure.reason in COOL_DOWN_S else "unavailable"
         raise failure from error

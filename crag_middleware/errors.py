@@ -35,6 +35,18 @@ class CRAGError(Exception):
         self.reason = reason
 
 
+def let_pass(error: Exception) -> None:
+    """Raises the framework's control flow, or the tenant error, that a group of exceptions holds; does nothing for any other error.
+
+    Task groups wrap what their tasks raise, and whoever looks for these classes does not look into groups.
+    """
+    found: BaseException | None = error.subgroup(GraphBubbleUp) if isinstance(error, ExceptionGroup) else None
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    if found is not None:
+        raise found from None
+
+
 class ConfigError(CRAGError, ValueError):
     """Something was built with arguments that cannot work."""
 

@@ -60,7 +60,7 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     the saved history holds nothing of it. `result["crag"]` holds the turn's receipt (docs/receipt.md).
 
     Args:
-        vector_store: A store of `open_knowledge`, another `langchain_milvus.Milvus`, a LangChain retriever, or an object with `retrieve`
+        vector_store: Knowledge of `open_knowledge`, another `langchain_milvus.Milvus`, a LangChain retriever, or an object with `retrieve`
             or `aretrieve`.
         agent_id: The tenant: a string, or a function of the runtime, or None for `runtime.context` (attribute or key `agent_id`).
         evaluator: Grades passages: a chat model, its name, or an `Evaluator`. By default a `ChatModelEvaluator` on `DEFAULT_MODEL`.
@@ -190,7 +190,9 @@ class CRAGMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     @property
     def left_behind(self) -> Mapping[str, int]:
         """Calls of blocking ports that outlived their deadline and still run in a thread, by port; empty when all is well (docs/budget.md)."""
-        return self._pools.left_behind
+        inside = {port: getattr(bound.owner, "left_behind", {}) for port, bound in self._parts.ports.items()}
+        nested = {f"{port}/{inner}": count for port, counts in inside.items() for inner, count in counts.items()}
+        return {**self._pools.left_behind, **nested}
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Puts an earlier turn's receipt and evidence away: the turn may end before its first model call, or ask anew under an old message's id."""

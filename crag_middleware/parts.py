@@ -17,6 +17,7 @@ from crag_middleware.adapters.given_settings import AnyTenantSettings, TenantSet
 from crag_middleware.adapters.given_web import AnyWebPolicy, AnyWebSearch, Approval, Approver, as_web_policy, as_web_search
 from crag_middleware.adapters.inner_model import ChatModel
 from crag_middleware.adapters.routes import Route
+from crag_middleware.adapters.tenant_retriever import TenantPlaces
 from crag_middleware.errors import ConfigError
 from crag_middleware.ledger import Policy
 from crag_middleware.ports import (
@@ -41,7 +42,7 @@ from crag_middleware.types import Trouble
 
 logger = logging.getLogger(__name__)
 
-AnyKnowledge = Milvus | BaseRetriever | Retriever | AsyncRetriever
+AnyKnowledge = Milvus | TenantPlaces | BaseRetriever | Retriever | AsyncRetriever
 """What can be searched: see `CRAGMiddleware`."""
 
 AnyEvaluator = Evaluator | AsyncEvaluator | ChatModel | str

@@ -219,12 +219,14 @@ class Bound:
         sync: The sync form, or None.
         async_: The async form, or None.
         instant: The sync form never waits.
+        owner: Whose method it is.
     """
 
     label: str
     sync: Callable[..., Any] | None
     async_: Callable[..., Awaitable[Any]] | None
     instant: bool
+    owner: object = None
 
 
 def bind(port: object, method: str) -> Bound:
@@ -245,7 +247,8 @@ def bind(port: object, method: str) -> Bound:
     if not callable(sync) and not callable(async_):
         msg = f"a port needs a method `{method}` or `a{method}`, got an object of type {kind} that has neither"
         raise ConfigError(msg)
-    return Bound(f"{kind}.{method}", _narrow(sync), _narrow(async_), instant=sync is not None and getattr(port, "instant", False) is True)
+    instant = sync is not None and getattr(port, "instant", False) is True
+    return Bound(f"{kind}.{method}", _narrow(sync), _narrow(async_), instant=instant, owner=port)
 
 
 def _narrow(method: Callable[..., Any] | None) -> Callable[..., Any] | None:

@@ -14,6 +14,7 @@ from typer.main import get_command
 import crag_middleware
 from crag_middleware import CRAGSettings, GradingError, RefineError, RetrievalError, RewriteError, Thresholds, WebSearchError
 from crag_middleware.adapters import inner_model, tavily
+from crag_middleware.adapters.given_settings import FIXED
 from crag_middleware.adapters.reranker_evaluator import RERANKER_THRESHOLDS
 from crag_middleware.adapters.token_probability import TOKEN_THRESHOLDS
 from crag_middleware.cli import app
@@ -144,3 +145,9 @@ def test_the_first_example_of_the_readme_runs_as_it_stands(tmp_path: Path) -> No
 
     assert result.stdout == "You have 30 days [1]. relevant\n", result.stderr
     assert "[1] knowledge" in str(chat.requests[-1]["messages"])
+
+
+def test_the_tenants_page_lists_every_setting_that_is_the_same_for_all() -> None:
+    section = (ROOT / "docs" / "tenants.md").read_text().partition("refused here:")[2].partition(". ")[0]
+
+    assert set(re.findall(r"`(\w+)`", section)) == FIXED

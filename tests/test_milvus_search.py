@@ -22,7 +22,7 @@ from crag_middleware.adapters.milvus_errors import CONNECT_FAILED
 from crag_middleware.adapters.milvus_schema import read_layout
 from crag_middleware.errors import ConfigError, RetrievalError, TenantError
 from crag_middleware.settings import CRAGSettings
-from crag_middleware.types import Passage
+from crag_middleware.types import Passage, Trouble
 from tests.support import milvus as support
 from tests.support.milvus import JSON, TENANT, WordEmbeddings, insert, lite_server, make_collection, open_store, text_column
 
@@ -597,8 +597,8 @@ class TestFailures:
         assert caught.value.__suppress_context__, "no traceback shows it"
         assert "SECRET" not in str(caught.value)
 
-    @pytest.mark.parametrize("error", [GraphInterrupt(), TenantError("x"), RetrievalError("mine", reason="mine")])
-    def test_control_flow_and_our_own_errors_pass(self, library: Milvus, search: Search, error: Exception) -> None:
+    @pytest.mark.parametrize("error", [GraphInterrupt(), TenantError("x")])
+    def test_control_flow_and_tenant_errors_of_an_embedder_pass(self, library: Milvus, search: Search, error: Exception) -> None:
         retriever = MilvusRetriever(store_with(library, Failing(error)))
 
         with pytest.raises(type(error)) as caught:
@@ -606,9 +606,10 @@ class TestFailures:
 
         assert caught.value is error
 
-    def test_the_deadline_holds(self, library: Milvus, search: Search) -> None:
+    def test_the_deadline_holds(self, lite_uri: str, search: Search) -> None:
+        insert(make_collection(lite_uri, "k", COLUMNS, bm25=False), "k", ROWS)
         slow = Slow()
-        retriever = MilvusRetriever(store_with(library, slow))
+        retriever = MilvusRetriever(open_store(lite_uri, "k", bm25=False, embedding_function=[slow]))
         timer = threading.Timer(0.3, slow.go.set)
         timer.start()
 
@@ -617,6 +618,28 @@ class TestFailures:
 
         assert caught.value.reason == "timeout"
         timer.join()
+
+    def test_an_embedder_that_hangs_costs_its_own_leg_alone(self, library: Milvus) -> None:
+        slow = Slow()
+        retriever = MilvusRetriever(store_with(library, slow))
+
+        found = retriever.retrieve("When does the library open?", agent_id="a", limit=5, timeout_s=2)
+
+        slow.go.set()
+        assert ids(found)[0] == "a1"
+        assert found.troubles == (Trouble("dense", "timeout"),)
+
+    async def test_an_async_embedder_that_hangs_costs_its_own_leg_alone(self, library: Milvus) -> None:
+        class Hanging(WordEmbeddings):
+            async def aembed_query(self, text: str) -> list[float]:
+                return await asyncio.Event().wait()  # type: ignore[return-value]  # never
+
+        retriever = MilvusRetriever(store_with(library, Hanging()))
+
+        found = await retriever.aretrieve("When does the library open?", agent_id="a", limit=5, timeout_s=2)
+
+        assert ids(found)[0] == "a1"
+        assert found.troubles == (Trouble("dense", "timeout"),)
 
     async def test_cancelling_passes_through(self, library: Milvus) -> None:
         slow = Slow()

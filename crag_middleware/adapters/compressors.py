@@ -18,7 +18,7 @@ from pydantic import Field, PrivateAttr
 from crag_middleware.adapters.inner_model import failed
 from crag_middleware.adapters.rows import OWNER, from_document
 from crag_middleware.drive import arun, run
-from crag_middleware.errors import ConfigError, RefineError
+from crag_middleware.errors import ConfigError, RefineError, let_pass
 from crag_middleware.ports import AsyncRefiner, Bound, Refiner, bind
 from crag_middleware.stages.assemble import approximate_tokens, excerpt
 from crag_middleware.stages.company import Page
@@ -41,7 +41,7 @@ STRIPS = "crag_strips"
 TELLING_TOKENS = 2
 """About how many tokens a returned text must have to be looked for inside of longer ones: a `Yes.` would be found anywhere."""
 
-_PARTS = re.compile(r"[\n\r\u2028\u2029]+|\s*(?:…|\.{3,}|\[\.\.\.\])+\s*")
+_PARTS = re.compile(r"[\n\r\u2028\u2029]+|(?:…|\.{3,}|\[\.\.\.\])+\s*")
 _DRESS = " \t-*•>`\"'“”‘’「」"
 
 Kept = tuple[tuple[Strip, ...], ...]
@@ -118,6 +118,7 @@ def _ours() -> Iterator[None]:
     except GraphBubbleUp:
         raise
     except Exception as error:  # noqa: BLE001 - raised on as ours
+        let_pass(error)
         raise failed(RefineError, "refine", error, who="compressor") from None
 
 

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from langchain_core.runnables.config import ContextThreadPoolExecutor
-
 from crag_middleware.errors import GradingError
+from crag_middleware.pool import Pool
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,14 @@ def ask_each(calls: Sequence[C], ask: Callable[[C], R]) -> list[R | GradingError
 
     if len(calls) < 2:
         return settled([outcome(call) for call in calls])
-    with ContextThreadPoolExecutor(PARALLEL_CALLS) as pool:
-        return settled(list(pool.map(outcome, calls)))
+    # Not an executor of the standard library, which would keep the process alive until the last call returns. One tenant has half of a pool.
+    pool = Pool("crag-grading", 2 * PARALLEL_CALLS)
+    futures = [pool.submit(partial(outcome, call)) for call in calls]
+    try:
+        return settled([future.result() for future in futures])
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 async def aask_each(calls: Sequence[C], ask: Callable[[C], Awaitable[R]]) -> list[R | GradingError]:
@@ -51,7 +57,13 @@ async def aask_each(calls: Sequence[C], ask: Callable[[C], Awaitable[R]]) -> lis
         except GradingError as error:
             return error
 
-    return settled(await asyncio.gather(*map(outcome, calls)))
+    tasks = [asyncio.ensure_future(outcome(call)) for call in calls]
+    try:
+        return settled(await asyncio.gather(*tasks))
+    finally:  # if one ended the turn, the others are not left without an owner
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def settled(outcomes: list[R | GradingError]) -> list[R | GradingError]:

@@ -14,6 +14,7 @@ from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.passage_embedder import PassageEmbedder
 from crag_middleware.adapters.reranker import ModelReranker
 from crag_middleware.adapters.routes import MAIN_ROUTE, Route, check_routes, route_ports
+from crag_middleware.adapters.tenant_retriever import TenantPlaces
 from crag_middleware.errors import ConfigError
 from crag_middleware.ledger import RouteRule
 from crag_middleware.ports import AsyncReranker, AsyncRetriever, AsyncRewriter, Bound, Reranker, Retriever, Rewriter, bind
@@ -25,7 +26,7 @@ AnyReranker = Reranker | AsyncReranker | BaseCrossEncoder | BaseDocumentCompress
 
 
 def as_knowledge(
-    store: Milvus | BaseRetriever | Retriever | AsyncRetriever,
+    store: Milvus | TenantPlaces | BaseRetriever | Retriever | AsyncRetriever,
     routes: Route | Sequence[Route],
     *,
     tenant_field: str | None,
@@ -45,7 +46,7 @@ def as_knowledge(
     elif settings.neighbours:
         msg = f"`neighbours` needs a retriever that finds them, such as a langchain_milvus.Milvus store, got {type(store).__name__}; leave it at 0"
         raise ConfigError(msg)
-    embeddings = getattr(store, "embeddings", None) if isinstance(store, Milvus) else None
+    embeddings = getattr(store, "embeddings", None) if isinstance(store, Milvus | TenantPlaces) else None
     if further and embeddings is not None:
         ports["embedder"] = bind(PassageEmbedder(embeddings), "embed")
     for route in further:

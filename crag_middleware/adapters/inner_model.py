@@ -5,6 +5,7 @@ import os
 import re
 import weakref
 from collections.abc import Mapping
+from json import JSONDecodeError
 from typing import Any, TypeVar
 
 from langchain.chat_models import init_chat_model
@@ -28,6 +29,8 @@ _TOO_LONG = re.compile(
     r"context[ _-](?:length|window|size)|(?:prompt|input) is too long|too many tokens|token count exceeds", re.IGNORECASE
 )
 _REFUSALS = frozenset({400, 404, 405, 415, 422, 501})
+_UNREADABLE = (JSONDecodeError, UnicodeDecodeError)
+"""A reply that is no JSON is no refusal, though both classes are `ValueError`s."""
 
 
 def resolve_model(model: str | ChatModel | None) -> ChatModel:
@@ -106,6 +109,8 @@ def is_refusal(error: Exception) -> bool:
     status = _status(error)
     if status is not None:
         return status in _REFUSALS
+    if isinstance(error, _UNREADABLE):
+        return False
     return isinstance(error, NotImplementedError | TypeError | ValueError)
 
 
@@ -114,13 +119,15 @@ def failed(kind: type[E], task: str, error: Exception, *, who: str = "chat model
     status, name = _status(error), type(error).__name__
     if _is_too_long(error):
         reason = "too_long"
+    elif isinstance(error, _UNREADABLE):
+        reason = "invalid_reply"
     elif is_refusal(error):
         reason = "refused"
     elif status is not None:
         reason = _REASONS.get(status, "unavailable" if status >= 500 else "failed")
     elif isinstance(error, TimeoutError) or "Timeout" in name:
         reason = "timeout"
-    elif isinstance(error, ConnectionError) or "Connect" in name:
+    elif any("Connect" in base.__name__ or base.__name__ == "TransportError" for base in type(error).__mro__):
         reason = "unavailable"
     else:
         reason = "failed"

@@ -21,7 +21,7 @@ from crag_middleware.adapters.inner_model import (
     provider_options,
 )
 from crag_middleware.drive import afinish, finish
-from crag_middleware.errors import CRAGError
+from crag_middleware.errors import CRAGError, let_pass
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +128,7 @@ class Ladder:
             except GraphBubbleUp:
                 raise
             except Exception as error:  # noqa: BLE001 - raised on as ours
+                let_pass(error)
                 broken_off = _broken_off(error)
                 if broken_off is None and is_refusal(error) and rungs:
                     refused.append(rung.name)

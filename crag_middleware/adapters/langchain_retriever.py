@@ -1,4 +1,4 @@
-"""What a user may give as knowledge, turned into a retriever: a Milvus store, a LangChain retriever, or an object with `retrieve`."""
+"""What a user may give as knowledge, turned into a retriever: a Milvus store, one for each tenant, a LangChain retriever, or an object with `retrieve`."""
 
 import asyncio
 import inspect
@@ -18,7 +18,8 @@ from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.adapters.milvus_schema import split_key
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.adapters.rows import from_document
-from crag_middleware.errors import ConfigError, CRAGError, RetrievalError
+from crag_middleware.adapters.tenant_retriever import TenantPlaces, TenantRetriever
+from crag_middleware.errors import ConfigError, CRAGError, RetrievalError, let_pass
 from crag_middleware.ports import AsyncRetriever, Retriever
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.question import unicode
@@ -34,9 +35,9 @@ def as_retriever_port(
     """The retriever for what was given.
 
     Args:
-        given: A LangChain `Milvus` store or its retriever (both are searched by `MilvusRetriever`), another LangChain retriever, or an object
-            with `retrieve` or `aretrieve`.
-        tenant_field: Where a row or document names its tenant; None for `agent_id`. Not for an object with `retrieve` or `aretrieve`.
+        given: A LangChain `Milvus` store or its retriever (both are searched by `MilvusRetriever`), knowledge with such a store for each tenant, another
+            LangChain retriever, or an object with `retrieve` or `aretrieve`.
+        tenant_field: Where a row or document names its tenant; None for `agent_id`. Only for a store or retriever of LangChain.
         settings: Goes to `MilvusRetriever`; nothing else obeys `filter`, `min_confidence` and `explain`.
         with_vectors: Whether passages of a Milvus store bring their dense vectors.
 
@@ -53,15 +54,22 @@ def as_retriever_port(
         return LangChainRetriever(given, tenant_field="agent_id" if tenant_field is None else tenant_field)
     if callable(getattr(given, "retrieve", None)) or callable(getattr(given, "aretrieve", None)):
         _check_unused(given, settings)
-        if tenant_field is not None:
-            msg = f"`tenant_field` does nothing for {type(given).__name__}, which is passed `agent_id` and finds the tenant's rows itself; leave it out"
-            raise ConfigError(msg)
+        _check_field(given, tenant_field)
         return given  # type: ignore[return-value]  # told apart by its methods, which is what the protocols say
+    if isinstance(given, TenantPlaces):
+        _check_field(given, tenant_field)
+        return TenantRetriever(given, settings=settings, with_vectors=with_vectors)
     msg = (
-        "`vector_store` must be a langchain_milvus.Milvus store, a LangChain retriever (any other vector store has `as_retriever()`), "
-        f"or an object with `retrieve` or `aretrieve`, got {type(given).__name__}"
+        "`vector_store` must be knowledge of `open_knowledge`, another langchain_milvus.Milvus store, a LangChain retriever "
+        f"(any other vector store has `as_retriever()`), or an object with `retrieve` or `aretrieve`, got {type(given).__name__}"
     )
     raise ConfigError(msg)
+
+
+def _check_field(given: object, tenant_field: str | None) -> None:
+    if tenant_field is not None:
+        msg = f"`tenant_field` does nothing for {type(given).__name__}, which is passed `agent_id` and finds the tenant's rows itself; leave it out"
+        raise ConfigError(msg)
 
 
 def _check_options(retriever: VectorStoreRetriever) -> None:
@@ -170,5 +178,6 @@ def _guarded() -> Iterator[None]:
             msg = "the retriever took too long"
             raise RetrievalError(msg, reason="timeout") from None
         except Exception as error:  # noqa: BLE001 - raised on as ours
+            let_pass(error)
             msg = f"the retriever failed with {type(error).__name__}"
             raise RetrievalError(msg) from None

@@ -15,7 +15,7 @@ from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.adapters.web_pages import Page, check_names, hosts_of, passages, score_of, text_of
 from crag_middleware.drive import hidden_config
-from crag_middleware.errors import ConfigError, CRAGError, WebSearchError
+from crag_middleware.errors import ConfigError, CRAGError, WebSearchError, let_pass
 from crag_middleware.stages.question import unicode
 from crag_middleware.stages.urls import host
 from crag_middleware.types import Passage
@@ -130,6 +130,7 @@ class LangChainWebSearch:
             msg = f"{self.name} took too long"
             raise WebSearchError(msg, reason="timeout") from None
         except Exception as error:  # noqa: BLE001 - raised on as ours
+            let_pass(error)
             hint = "; it may have an async form only: use `ainvoke` or `astream`" if isinstance(error, NotImplementedError) else ""
             msg = f"{self.name} failed with {type(error).__name__}{hint}"
             raise WebSearchError(msg) from None

@@ -23,12 +23,14 @@ from crag_middleware.adapters.milvus_schema import read_layout
 from crag_middleware.adapters.milvus_vectors import unit
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.adapters.rows import LEGS, from_hit, similarity
-from crag_middleware.drive import afinish, finish
+from crag_middleware.drive import afinish, arun, finish, run
 from crag_middleware.errors import ConfigError, TenantError
+from crag_middleware.pool import Pools
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.question import unicode
 from crag_middleware.stages.sameness import Looks
 from crag_middleware.stages.stops import HAN
+from crag_middleware.steps import ask
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners, combine, misread_by_server, row_expression, tenant_expression
 from crag_middleware.types import Found, Passage
 
@@ -72,6 +74,7 @@ class MilvusRetriever:
         self._store = store
         self._settings = settings or CRAGSettings()
         self._clients = LoopClients(store._connection_args)
+        self._pools = Pools()
         with redacted_logs():
             self._layout = read_layout(store, tenant_field, embedders)
         self._dense = self._layout.dense if with_vectors else None
@@ -82,10 +85,15 @@ class MilvusRetriever:
             msg = "`filter` must not hold Chinese characters beyond U+FFFF: a Milvus server misreads them"
             raise ConfigError(msg)
 
+    @property
+    def left_behind(self) -> Mapping[str, int]:
+        """Calls of blocking embedding models that outlived their deadline and still run."""
+        return self._pools.left_behind
+
     def retrieve(self, question: str, *, agent_id: str, limit: int, timeout_s: float) -> Found:
         """At most `limit` passages of the tenant, best first; `timeout_s` bounds each call to Milvus by what is left of it.
 
-        An embedder that fails costs its own leg alone as long as another one is left: `Found.troubles` names it.
+        An embedder that fails, or takes more than half of the time, costs its own leg alone as long as another one is left: `Found.troubles` names it.
 
         Raises:
             TenantError: `agent_id` is no tenant id, or a row of another tenant came back.
@@ -121,15 +129,15 @@ class MilvusRetriever:
 
     def _perform(self, step: Step) -> Any:
         match step:
-            case Embed(embedder, text):
-                return embedder.embed_query(text)
+            case Embed():
+                return run(ask(step.call), step.world(self._pools))
             case Ask(method, arguments):
                 return getattr(self._store.client, method)(**arguments)
 
     async def _aperform(self, step: Step) -> Any:
         match step:
-            case Embed(embedder, text):
-                return await embedder.aembed_query(text)
+            case Embed():
+                return await arun(ask(step.call), step.world(self._pools))
             case Ask(method, arguments):
                 return await getattr(await self._clients.get(), method)(**arguments)
 
@@ -138,7 +146,7 @@ class MilvusRetriever:
         expression = self._expression(scope)
         question = unicode(question)
         self._tell_deaf(question)
-        asked, troubles = yield from queries(self._layout.legs, question)
+        asked, troubles = yield from queries(self._layout.legs, question, scope, deadline)
         if not asked:
             return Found((), troubles)
         found = yield from self._found(asked, expression, limit, scope, deadline)

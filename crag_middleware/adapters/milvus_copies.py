@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from crag_middleware.stages.sameness import Looks
 from crag_middleware.stages.versions import newest_first
@@ -30,7 +31,7 @@ class Place:
 
 def most_copies(passages: Sequence[Passage], looks: Looks) -> int:
     """In how many rows the most repeated text was found; 1 without any passage."""
-    return max(Counter(looks[p.text].normal for p in passages).values(), default=1)
+    return max(Counter(looks.same(p.text) for p in passages).values(), default=1)
 
 
 def depth(candidates: int, copies: int) -> int:
@@ -43,8 +44,9 @@ def depth(candidates: int, copies: int) -> int:
 
 def ordered(passages: Sequence[Passage], looks: Looks) -> list[Passage]:
     """Best first, ranked from 1; equal scores in the order of their texts, which a store leaves to chance."""
-    by_score = sorted(passages, key=lambda p: (-_coarse(p.score or 0.0), looks[p.text].normal))
-    return [replace(passage, rank=rank) for rank, passage in enumerate(by_score, 1)]
+    by_score = (list(tied) for _, tied in groupby(sorted(passages, key=_below), key=_below))
+    best_first = (p for tied in by_score for p in (tied if len(tied) == 1 else sorted(tied, key=lambda p: looks[p.text].normal)))
+    return [replace(passage, rank=rank) for rank, passage in enumerate(best_first, 1)]
 
 
 def places(legs: Mapping[str, Sequence[Passage]], candidates: int, looks: Looks) -> dict[str, dict[str, Place]]:
@@ -100,6 +102,6 @@ def _speaker(rows: Sequence[Passage], looks: Looks) -> Passage:
     return replace(speaker, metadata={**speaker.metadata, SAME_TEXT: others}) if others else speaker
 
 
-def _coarse(score: float) -> float:
-    """The score to six digits: two sums of the same reciprocals differ in the last ones of 32 bits."""
-    return float(f"{score:.6g}")
+def _below(passage: Passage) -> float:
+    """Less for a better score, of which six digits count: two sums of the same reciprocals differ in the last ones of 32 bits."""
+    return -float(f"{passage.score or 0.0:.6g}")

@@ -10,8 +10,10 @@ from pymilvus import MilvusException
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.errors import CRAGError, RetrievalError
 
-CONNECT_FAILED, COLLECTION_MISSING, NOT_LOADED = 2, 100, 101
+CONNECT_FAILED, RATE_LIMITED, COLLECTION_MISSING, NOT_LOADED = 2, 8, 100, 101
 """Milvus' error codes."""
+
+_UNAUTHORIZED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 @contextmanager
@@ -36,6 +38,10 @@ def diagnosis(error: Exception) -> tuple[str, str]:
         return "timeout", "it took too long"
     if code in (grpc.StatusCode.UNAVAILABLE, CONNECT_FAILED):
         return "unavailable", "Milvus can't be reached"
+    if code in _UNAUTHORIZED:
+        return "unauthorized", "Milvus refuses the user or token; check `connection_args`"
+    if code in (grpc.StatusCode.RESOURCE_EXHAUSTED, RATE_LIMITED):
+        return "rate_limited", "Milvus is asked too often, or for too much"
     if code == COLLECTION_MISSING:
         return "collection_missing", "it does not exist any more"
     if code == NOT_LOADED:

@@ -15,7 +15,7 @@ from langgraph.errors import GraphBubbleUp
 from crag_middleware.adapters.langchain_retriever import LangChainRetriever
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.adapters.rows import OWNER, from_document
-from crag_middleware.errors import ConfigError, CRAGError, RetrievalError
+from crag_middleware.errors import ConfigError, CRAGError, RetrievalError, let_pass
 from crag_middleware.stages.question import unicode
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners
 from crag_middleware.types import Found, Passage
@@ -203,5 +203,6 @@ def _guarded(name: str) -> Iterator[None]:
             msg = f"the route {name!r} took too long"
             raise RetrievalError(msg, reason="timeout") from None
         except Exception as error:  # noqa: BLE001 - raised on as ours
+            let_pass(error)
             msg = f"the route {name!r} failed with {type(error).__name__}"
             raise RetrievalError(msg, reason=type(error).__name__) from None

@@ -15,6 +15,7 @@ from crag_middleware.adapters.langchain_retriever import as_retriever_port
 from crag_middleware.adapters.milvus_schema import split_key
 from crag_middleware.adapters.route_search import RoutePort, of_methods, of_retriever
 from crag_middleware.adapters.rows import OWNER
+from crag_middleware.adapters.tenant_retriever import TenantPlaces
 from crag_middleware.errors import ConfigError
 from crag_middleware.ports import AsyncRetriever, Retriever
 from crag_middleware.settings import CRAGSettings
@@ -26,8 +27,8 @@ MAIN_ROUTE = "knowledge"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 Listed = Sequence[Passage | Document]
-Searchable = Milvus | BaseRetriever | Retriever | AsyncRetriever | Callable[..., Listed] | Callable[..., Awaitable[Listed]]
-"""What a route may search: a store, a LangChain retriever, an object with `retrieve` or `aretrieve`, a function, sync or async."""
+Searchable = Milvus | TenantPlaces | BaseRetriever | Retriever | AsyncRetriever | Callable[..., Listed] | Callable[..., Awaitable[Listed]]
+"""What a route may search: a store, one for each tenant, a LangChain retriever, an object with `retrieve` or `aretrieve`, a function, sync or async."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +37,7 @@ class Route:
 
     Attributes:
         name: What receipts call it: a letter followed by at most 63 letters, digits, `_` or `-`. `knowledge` is the main store's.
-        retriever: A `langchain_milvus.Milvus` store, such as that of a second collection; a LangChain retriever; an object with `retrieve` or `aretrieve`;
+        retriever: Knowledge of `open_knowledge`, or another `langchain_milvus.Milvus` store; a LangChain retriever; an object with `retrieve` or `aretrieve`;
             or a function `search(question, *, agent_id, limit, timeout_s)`, sync or async. Methods and functions are passed only the keywords that they
             name, and return passages or LangChain documents, best first.
         weight: How much its ranks count in the fusion, beside 1 of the main store; above 0, at most 100.
@@ -119,9 +120,9 @@ def _wrong_numbers(route: Route) -> Iterator[str]:
             yield f"`{name}` must be {what} {f'above {low} and at most {high}' if is_open else f'from {low} to {high}'}, got {value!r}"
 
 
-def _check_shared(store: Milvus, *, by_langchain: bool) -> None:
+def _check_shared(store: Milvus | TenantPlaces, *, by_langchain: bool) -> None:
     """Passes if a Milvus store can be everybody's: our search keeps to one tenant's rows, LangChain's to nobody's."""
-    if by_langchain and OWNER not in store.fields:
+    if by_langchain and isinstance(store, Milvus) and OWNER not in store.fields:
         return
     msg = (
         "a Milvus store can't be public as it is: its search keeps to one tenant's rows. Where everybody's rows stand under an id of their own, search as that "
@@ -175,7 +176,7 @@ def _port(route: Route) -> RoutePort:
     return of_methods(route.retriever, name=route.name, public=route.public)
 
 
-def _milvus(given: object) -> Milvus | None:
-    """The Milvus store that is given, or that a given retriever searches."""
+def _milvus(given: object) -> Milvus | TenantPlaces | None:
+    """The Milvus store that is given, or one for each tenant, or that a given retriever searches."""
     store = given.vectorstore if isinstance(given, VectorStoreRetriever) else given
-    return store if isinstance(store, Milvus) else None
+    return store if isinstance(store, Milvus | TenantPlaces) else None

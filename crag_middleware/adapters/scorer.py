@@ -11,7 +11,7 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.adapters.inner_model import failed, model_name
-from crag_middleware.errors import ConfigError, CRAGError
+from crag_middleware.errors import ConfigError, CRAGError, let_pass
 from crag_middleware.stages.fences import seen
 from crag_middleware.stages.prompting import clip
 from crag_middleware.types import Passage
@@ -144,6 +144,7 @@ class Scorer:
         except (GraphBubbleUp, CRAGError):
             raise
         except Exception as error:  # noqa: BLE001 - raised on as ours
+            let_pass(error)
             raise failed(self._error, self._task, error, who="reranker") from None
 
 

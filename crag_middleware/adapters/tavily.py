@@ -167,7 +167,7 @@ class _Search:
                 raise error
             case {"error": Exception() as error}:
                 msg = f"the Tavily tool failed with {type(error).__name__}"
-                raise WebSearchError(msg) from error
+                raise WebSearchError(msg) from None
             case {"results": list(items)}:
                 pages = (self._page(item) for item in items if isinstance(item, dict))
                 return passages(pages, self.tool.max_results or 1, self.hosts, self.policy)

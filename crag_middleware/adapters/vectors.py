@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.embeddings import Embeddings
 from langgraph.errors import GraphBubbleUp
 
-from crag_middleware.errors import ConfigError, CRAGError
+from crag_middleware.errors import ConfigError, CRAGError, let_pass
 from crag_middleware.types import Memo
 
 Vector = Sequence[float]
@@ -85,6 +85,7 @@ class Vectors:
         except GraphBubbleUp:
             raise
         except Exception as error:  # noqa: BLE001 - raised on as ours
+            let_pass(error)
             msg = f"the embeddings failed: {type(error).__name__}"
             # Not `from error`: models quote passages in theirs, and causes are printed with every traceback.
             raise self._error(msg) from None

@@ -12,6 +12,7 @@ from crag_middleware.adapters.web_budget import Allowance
 from crag_middleware.adapters.web_cache import Outcome, SearchCache, search_key
 from crag_middleware.breaker import AT_ONCE, Breaker
 from crag_middleware.errors import WebSearchError
+from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call, search_web
 from crag_middleware.tenancy import Scope
@@ -79,11 +80,11 @@ class Ask:
 
     bound: Bound
     call: Call[WebFound]
+    scope: Scope
 
-    @property
-    def world(self) -> World:
-        """What a driver needs to perform the call."""
-        return World({"web_search": self.bound}, report=lambda stage: None)
+    def world(self, pools: Pools) -> World:
+        """What a driver needs to perform the call, with these threads where the provider blocks."""
+        return World({"web_search": self.bound}, report=lambda stage: None, tenant=self.scope.agent_id, pools=pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Search:
     def ask(self, provider: Provider, timeout_s: float) -> Ask:
         """One request to the provider, its reply checked."""
         call = search_web(self.query, self.scope, limit=self.limit, timeout_s=timeout_s, options=self.options, policy=self.policy)
-        return Ask(provider.bound, call)
+        return Ask(provider.bound, call, self.scope)
 
 
 class Attempts:
@@ -179,8 +180,9 @@ class Attempts:
                 found: WebFound = yield search.ask(provider, until - begun)
             except WebSearchError as error:
                 reason, asked_for = error.reason or "failed", error.retry_after_s
-                sent += error.sent
-                if not error.sent:
+                has_left = error.sent and reason != "busy"  # then no thread was free to send it
+                sent += has_left
+                if not has_left:
                     search.allowance.give_back()
             else:
                 return Outcome(found), sent + 1

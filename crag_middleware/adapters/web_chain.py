@@ -8,6 +8,7 @@ from crag_middleware.adapters.web_attempt import REAL, Ask, Attempts, Clock, Pau
 from crag_middleware.adapters.web_budget import Allowance, DayLedger
 from crag_middleware.drive import afinish, arun, finish, run
 from crag_middleware.errors import ConfigError, WebSearchError
+from crag_middleware.pool import Pools
 from crag_middleware.ports import AsyncWebSearch, WebSearch, bind
 from crag_middleware.steps import ask
 from crag_middleware.tenancy import Scope, check_agent_id
@@ -51,11 +52,17 @@ class WebSearchChain:
                 raise ConfigError(msg)
         self._providers = tuple(Provider(place, port, bind(port, "search")) for place, port in enumerate(providers))
         self._clock = clock
+        self._pools = Pools()
         self._attempts = Attempts(clock)
         self._ledger = DayLedger(clock.wall)
 
     def __repr__(self) -> str:
         return f"WebSearchChain({', '.join(provider.name for provider in self._providers)})"
+
+    @property
+    def left_behind(self) -> Mapping[str, int]:
+        """Calls of blocking providers that outlived their deadline and still run."""
+        return self._pools.left_behind
 
     @property
     def async_only(self) -> bool:
@@ -107,7 +114,7 @@ class WebSearchChain:
             raise ConfigError(msg)
 
         def perform(step: Ask | Pause) -> Any:
-            return self._clock.sleep(step.seconds) if isinstance(step, Pause) else run(ask(step.call), step.world)
+            return self._clock.sleep(step.seconds) if isinstance(step, Pause) else run(ask(step.call), step.world(self._pools))
 
         return finish(self._steps(self._prepare(query, agent_id, limit, options, policy), timeout_s), perform)
 
@@ -124,7 +131,7 @@ class WebSearchChain:
         """The async form of `search`; a provider without one runs in a thread."""
 
         async def perform(step: Ask | Pause) -> Any:
-            return await (self._clock.asleep(step.seconds) if isinstance(step, Pause) else arun(ask(step.call), step.world))
+            return await (self._clock.asleep(step.seconds) if isinstance(step, Pause) else arun(ask(step.call), step.world(self._pools)))
 
         return await afinish(self._steps(self._prepare(query, agent_id, limit, options, policy), timeout_s), perform)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from crag_middleware.cli import knowledge, measuring, web
+from crag_middleware.cli import audit, knowledge, measuring, web
 from crag_middleware.cli.shared import WIDTH, console
 from crag_middleware.errors import CRAGError
 
@@ -43,6 +43,7 @@ for command in (
     knowledge.purge,
     knowledge.export,
     knowledge.migrate,
+    audit.audit,
     measuring.calibrate,
     web.web,
 ):

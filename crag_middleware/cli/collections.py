@@ -15,8 +15,9 @@ from crag_middleware.adapters.milvus_errors import diagnosis
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.cli.shared import name_own_modules
 from crag_middleware.errors import ConfigError
+from crag_middleware.knowledge.knowledge import Knowledge
 from crag_middleware.knowledge.open import connection_arguments, open_knowledge
-from crag_middleware.knowledge.store import KnowledgeStore
+from crag_middleware.knowledge.schema import SHARED, Isolation
 from crag_middleware.named import named_embeddings
 
 AgentId = Annotated[str, typer.Option("--agent-id", "-a", metavar="ID", help="The tenant.", show_default=False)]
@@ -37,6 +38,14 @@ EmbeddingsName = Annotated[
         metavar="NAME",
         help="local, e5, or one's own as package.module:attribute.",
         show_default="those that made the collection; local for a new one",
+    ),
+]
+IsolationName = Annotated[
+    Isolation | None,
+    typer.Option(
+        "--isolation",
+        help="What each tenant has of its own: a key in one collection, a collection, or a database.",
+        show_default="what the collection was made with; partition_key for a new one",
     ),
 ]
 
@@ -60,11 +69,13 @@ class _Unneeded(Embeddings):
         return [0.0] * self._dimension
 
 
-def opened(uri: str, token: str | None, database: str | None, collection: str, embeddings: str | None) -> KnowledgeStore:
+def opened(
+    uri: str, token: str | None, database: str | None, collection: str, embeddings: str | None, isolation: Isolation | None = None
+) -> Knowledge:
     """The collection to write to, made if it is missing.
 
     Raises:
-        ConfigError: It can't be opened, or not with these embeddings.
+        ConfigError: It can't be opened, or not with these embeddings, or has another isolation.
     """
     name_own_modules()
     kept = _notes(uri, token, database, collection)
@@ -73,21 +84,23 @@ def opened(uri: str, token: str | None, database: str | None, collection: str, e
         msg = f"the collection {collection!r} was made with the embeddings {model!r}; name them with --embeddings package.module:attribute"
         raise ConfigError(msg)
     made = named_embeddings(embeddings or _BY_MODEL[model])
-    return open_knowledge(uri, made, collection=collection, token=token, database=database)
+    kind = isolation or kept.get("crag.isolation", SHARED)
+    return open_knowledge(uri, made, collection=collection, isolation=kind, token=token, database=database)
 
 
-def existing(uri: str, token: str | None, database: str | None, collection: str) -> KnowledgeStore:
+def existing(uri: str, token: str | None, database: str | None, collection: str, isolation: Isolation | None = None) -> Knowledge:
     """The collection to look at or delete from, without its embeddings.
 
     Raises:
-        ConfigError: It is not there, or was not made by `open_knowledge`.
+        ConfigError: It is not there, was not made by `open_knowledge`, or has another isolation.
     """
     kept = _notes(uri, token, database, collection)
     if not kept:
         msg = f"there is no collection {collection!r} at {_place(uri)} that `crag ingest` or `open_knowledge` made"
         raise ConfigError(msg)
     stand_in, name = _Unneeded(int(kept["crag.embedding_dimension"])), kept["crag.embedding_name"]
-    return open_knowledge(uri, stand_in, collection=collection, token=token, database=database, embedding_name=name)
+    kind = isolation or kept.get("crag.isolation", SHARED)
+    return open_knowledge(uri, stand_in, collection=collection, isolation=kind, token=token, database=database, embedding_name=name)
 
 
 def client(uri: str, token: str | None, database: str | None) -> MilvusClient:

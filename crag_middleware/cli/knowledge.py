@@ -17,6 +17,7 @@ from crag_middleware.cli.collections import (
     Collection,
     Database,
     EmbeddingsName,
+    IsolationName,
     Token,
     Uri,
     client,
@@ -46,6 +47,7 @@ def ingest(
     token: Token = None,
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
+    isolation: IsolationName = None,
     embeddings: EmbeddingsName = None,
     metadata: Annotated[
         list[str] | None,
@@ -60,7 +62,7 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """Bring a file or a folder into a tenant's knowledge; once more brings what changed, or the rest of a run that was stopped."""
-    knowledge = opened(uri, token, database, collection, embeddings)
+    knowledge = opened(uri, token, database, collection, embeddings, isolation)
     with stoppable("the same command goes on"), bar("files") as tell:
         done = knowledge.ingest(
             path,
@@ -90,10 +92,11 @@ def sources(
     token: Token = None,
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
+    isolation: IsolationName = None,
     as_json: AsJson = False,
 ) -> None:
     """List a tenant's documents."""
-    found = existing(uri, token, database, collection).sources(agent_id)
+    found = existing(uri, token, database, collection, isolation).sources(agent_id)
     if as_json:
         _print_json([asdict(source) for source in found])
         return
@@ -114,9 +117,10 @@ def delete(
     token: Token = None,
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
+    isolation: IsolationName = None,
 ) -> None:
     """Delete one document of a tenant."""
-    deleted = existing(uri, token, database, collection).delete_source(agent_id, source)
+    deleted = existing(uri, token, database, collection, isolation).delete_source(agent_id, source)
     if not deleted:
         msg = f"the tenant has no source {source!r}; `crag sources` lists those that it has"
         raise ConfigError(msg)
@@ -129,10 +133,11 @@ def purge(
     token: Token = None,
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
+    isolation: IsolationName = None,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> None:
     """Delete everything that a collection holds of a tenant."""
-    knowledge = existing(uri, token, database, collection)
+    knowledge = existing(uri, token, database, collection, isolation)
     if not yes:
         typer.confirm(f"Delete all {knowledge.count(agent_id)} chunks of this tenant from the collection {collection!r}?", abort=True)
     console().print(f"{knowledge.purge(agent_id)} chunks deleted")
@@ -148,9 +153,10 @@ def export(
     token: Token = None,
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
+    isolation: IsolationName = None,
 ) -> None:
     """Write a tenant's texts and metadata to a file, one chunk a line."""
-    written = existing(uri, token, database, collection).export(agent_id, path)
+    written = existing(uri, token, database, collection, isolation).export(agent_id, path)
     console().print(f"{written} chunks written to {path}", soft_wrap=True)
 
 
@@ -169,6 +175,7 @@ def migrate(
     token: Token = None,
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
+    isolation: IsolationName = None,
     embeddings: EmbeddingsName = None,
     fields: Annotated[
         list[str] | None,
@@ -195,7 +202,7 @@ def migrate(
     if name is None and len(names) != 1:
         msg = f"name the collection with --from; there are: {', '.join(sorted(names)) or 'none'}"
         raise ConfigError(msg)
-    knowledge = opened(uri, token, database, collection, embeddings)
+    knowledge = opened(uri, token, database, collection, embeddings, isolation)
     with stoppable("the same command goes on"), bar("rows") as tell:
         done = knowledge.migrate_from(
             there,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from crag_middleware.errors import ConfigError
 from crag_middleware.knowledge.file_rows import DETAILS, ROOT
 from crag_middleware.knowledge.schema import CREATED_AT, ID, METADATA, TENANT, TEXT
-from crag_middleware.knowledge.tenant_rows import one_of, pages, remove
+from crag_middleware.knowledge.tenant_rows import metadata_of, one_of, pages, remove
 from crag_middleware.tenancy import Scope, check_agent_id
 
 if TYPE_CHECKING:
-    from crag_middleware.knowledge.store import KnowledgeStore
+    from crag_middleware.knowledge.knowledge import Knowledge
 
 TEXTS_AT_ONCE = 1000
 """Rows with their texts in one answer: at the largest texts still near a server's message limit of 64 MB."""
@@ -40,7 +40,7 @@ class SourceInfo:
     root: str | None
 
 
-def sources(store: "KnowledgeStore", agent_id: str) -> list[SourceInfo]:
+def sources(knowledge: "Knowledge", agent_id: str) -> list[SourceInfo]:
     """The tenant's documents by name, those without one first.
 
     Raises:
@@ -51,7 +51,7 @@ def sources(store: "KnowledgeStore", agent_id: str) -> list[SourceInfo]:
     newest: dict[str | None, int] = {}
     titles: dict[str | None, str] = {}
     roots: dict[str | None, str] = {}
-    for page in pages(store, _scope(agent_id), ("source", "title", CREATED_AT, METADATA)):
+    for page in pages(knowledge, _scope(agent_id), ("source", "title", CREATED_AT, METADATA)):
         for row in page:
             source = row["source"]
             chunks[source] += 1
@@ -66,17 +66,17 @@ def sources(store: "KnowledgeStore", agent_id: str) -> list[SourceInfo]:
     ]
 
 
-def count(store: "KnowledgeStore", agent_id: str) -> int:
+def count(knowledge: "Knowledge", agent_id: str) -> int:
     """How many rows the tenant has.
 
     Raises:
         TenantError: `agent_id` is no tenant id.
         RetrievalError: Milvus failed.
     """
-    return sum(map(len, pages(store, _scope(agent_id), ())))
+    return sum(map(len, pages(knowledge, _scope(agent_id), ())))
 
 
-def delete_source(store: "KnowledgeStore", agent_id: str, source: str) -> int:
+def delete_source(knowledge: "Knowledge", agent_id: str, source: str) -> int:
     """Deletes a document of the tenant, and says how many rows that were.
 
     Raises:
@@ -88,10 +88,10 @@ def delete_source(store: "KnowledgeStore", agent_id: str, source: str) -> int:
     if not isinstance(source, str) or not source:
         msg = f"`source` must be the name of a document, got {type(source).__name__ if source != '' else 'an empty one'}"
         raise ConfigError(msg)
-    return _delete(store, agent_id, one_of("source", [source]))
+    return _delete(knowledge, agent_id, one_of("source", [source]))
 
 
-def purge(store: "KnowledgeStore", agent_id: str) -> int:
+def purge(knowledge: "Knowledge", agent_id: str) -> int:
     """Deletes all rows of the tenant, and says how many that were.
 
     What the agent remembers elsewhere keeps its copies: checkpoints and receipts, exports, the logs and traces of others.
@@ -101,10 +101,10 @@ def purge(store: "KnowledgeStore", agent_id: str) -> int:
         IngestError: Milvus failed; the same call again goes on.
         RetrievalError: What is there could not be read.
     """
-    return _delete(store, agent_id, None)
+    return _delete(knowledge, agent_id, None)
 
 
-def export(store: "KnowledgeStore", agent_id: str, path: str | os.PathLike[str]) -> int:
+def export(knowledge: "Knowledge", agent_id: str, path: str | os.PathLike[str]) -> int:
     """Writes all rows of the tenant to a new file that only this user may read, and says how many: a JSON object a line with `id`, `text`, `metadata`.
 
     The metadata is what `add_texts` takes, without the tenant; vectors are made anew there. The file appears when it is whole.
@@ -122,10 +122,9 @@ def export(store: "KnowledgeStore", agent_id: str, path: str | os.PathLike[str])
     try:
         with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}.", encoding="utf-8", delete=False) as file:
             try:
-                for page in pages(store, scope, (TEXT, CREATED_AT, *DETAILS), size=TEXTS_AT_ONCE):
+                for page in pages(knowledge, scope, (TEXT, CREATED_AT, *DETAILS), size=TEXTS_AT_ONCE):
                     for row in page:
-                        document = store._parse_document(row)
-                        metadata = {key: value for key, value in document.metadata.items() if key != TENANT}
+                        metadata = {key: value for key, value in metadata_of(row).items() if key != TENANT}
                         line = {"id": row[ID], "text": row[TEXT], "metadata": metadata}
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
                         written += 1
@@ -145,5 +144,6 @@ def _scope(agent_id: str) -> Scope:
     return Scope(check_agent_id(agent_id))
 
 
-def _delete(store: "KnowledgeStore", agent_id: str, rows: str | None) -> int:
-    return sum(remove(store, [row[ID] for row in page]) for page in pages(store, _scope(agent_id), (), rows=rows))
+def _delete(knowledge: "Knowledge", agent_id: str, rows: str | None) -> int:
+    scope = _scope(agent_id)
+    return sum(remove(knowledge, scope, [row[ID] for row in page]) for page in pages(knowledge, scope, (), rows=rows))

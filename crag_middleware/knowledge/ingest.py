@@ -23,7 +23,7 @@ from crag_middleware.knowledge.writing import settle, write
 from crag_middleware.tenancy import Scope, check_agent_id
 
 if TYPE_CHECKING:
-    from crag_middleware.knowledge.store import KnowledgeStore
+    from crag_middleware.knowledge.knowledge import Knowledge
 
 FILES_AT_ONCE, BYTES_AT_ONCE = 64, 8_000_000
 """Files whose rows are looked up with one query: Milvus Lite goes through all rows for each, and what is there of them is held in memory."""
@@ -74,7 +74,7 @@ class Ingested:
 
 
 def ingest(
-    store: "KnowledgeStore",
+    knowledge: "Knowledge",
     path: str | os.PathLike[str],
     *,
     agent_id: str,
@@ -92,7 +92,7 @@ def ingest(
     read does not stop the others.
 
     Args:
-        store: The collection.
+        knowledge: Where to.
         path: A file or a folder. Hidden files are left out, links are not followed.
         agent_id: The tenant that all of it is for, written last.
         metadata: Added to each chunk: fields such as `version`, `url` or `confidence`, and keys of one's own; `doc_id` for a single file only.
@@ -126,7 +126,7 @@ def ingest(
         if progress:
             progress(IngestProgress(source, counts["files"] + len(failed) - len(tree.failed), len(tree.files), counts["embedded"]))
 
-    for found, there in _with_rows(store, scope, tree.files):
+    for found, there in _with_rows(knowledge, scope, tree.files):
         try:
             _refuse_other_roots(there, tree.root)
             rows = file_rows(found, given)
@@ -134,16 +134,16 @@ def ingest(
             failed.append(Left(found.source, str(error)))
         else:
             todo = difference(rows, there)
-            for done in _written(store, found.source, todo, batch_size):
+            for done in _written(knowledge, scope, found.source, todo, batch_size):
                 counts.update(done)
                 tell(found.source)
             counts.update(files=1, chunks=len(rows), unchanged=int(not todo))
             if not rows:
                 skipped.append(Left(found.source, "it holds no text"))
         tell(found.source)
-    pruned = _prune(store, scope, tree, counts) if prune else ()
+    pruned = _prune(knowledge, scope, tree, counts) if prune else ()
     if counts["embedded"] or counts["updated"]:
-        settle(store)
+        settle(knowledge, [scope.agent_id])
     return Ingested(
         files=counts["files"],
         unchanged=counts["unchanged"],
@@ -157,18 +157,18 @@ def ingest(
     )
 
 
-def _with_rows(store: "KnowledgeStore", scope: Scope, files: Sequence[Found]) -> Iterator[tuple[Found, Mapping[str, Kept]]]:
+def _with_rows(knowledge: "Knowledge", scope: Scope, files: Sequence[Found]) -> Iterator[tuple[Found, Mapping[str, Kept]]]:
     """Each file with the rows that are there of its source, by id.
 
     Many files are looked up only if their source was there at the start: in Milvus Lite each look-up costs time and memory in proportion to all rows.
     """
     groups = list(_groups(files))
-    known = {row["source"] for page in pages(store, scope, ("source",)) for row in page} if len(groups) > 1 else None
+    known = {row["source"] for page in pages(knowledge, scope, ("source",)) for row in page} if len(groups) > 1 else None
     for group in groups:
         there: defaultdict[str, dict[str, Kept]] = defaultdict(dict)
         wanted = [found.source for found in group if known is None or found.source in known]
         if wanted:
-            for page in pages(store, scope, ("source", CONTENT_HASH, CREATED_AT, *DETAILS), rows=one_of("source", wanted)):
+            for page in pages(knowledge, scope, ("source", CONTENT_HASH, CREATED_AT, *DETAILS), rows=one_of("source", wanted)):
                 for row in page:
                     there[row["source"]][row[ID]] = kept(row)
         for found in group:
@@ -193,28 +193,28 @@ def _refuse_other_roots(there: Mapping[str, Kept], root: str) -> None:
         raise ConfigError(msg)
 
 
-def _written(store: "KnowledgeStore", source: str, todo: Difference, batch_size: int) -> Iterator[dict[str, int]]:
+def _written(knowledge: "Knowledge", scope: Scope, source: str, todo: Difference, batch_size: int) -> Iterator[dict[str, int]]:
     """Writes what is new, then what changed, then deletes what is left over; says after each batch what it did."""
     try:
-        yield from write(store, todo.fresh, todo.known, batch_size)
+        yield from write(knowledge, todo.fresh, todo.known, batch_size)
         if todo.stale:
-            yield {"removed": remove(store, todo.stale)}
+            yield {"removed": remove(knowledge, scope, todo.stale)}
     except IngestError as error:
         raise IngestError(f"{source}: {error}", reason=error.reason) from None
 
 
-def _prune(store: "KnowledgeStore", scope: Scope, tree: Tree, counts: Counter[str]) -> tuple[str, ...]:
+def _prune(knowledge: "Knowledge", scope: Scope, tree: Tree, counts: Counter[str]) -> tuple[str, ...]:
     """Deletes the rows under the tree's path whose files are gone, and says of which sources."""
     present = {found.source for found in tree.files} | {left.source for left in tree.skipped}
     if tree.failed:  # a folder that can't be read is not gone
         return ()
     gone: set[str] = set()
-    for page in pages(store, scope, ("source", METADATA)):
+    for page in pages(knowledge, scope, ("source", METADATA)):
         ids = {
             row[ID]: row["source"]
             for row in page
             if (row[METADATA] or {}).get(ROOT) == tree.root and row["source"].startswith(tree.under) and row["source"] not in present
         }
-        counts.update(removed=remove(store, ids))
+        counts.update(removed=remove(knowledge, scope, ids))
         gone.update(ids.values())
     return tuple(sorted(gone))

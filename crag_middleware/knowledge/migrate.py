@@ -21,7 +21,7 @@ from crag_middleware.knowledge.writing import settle, write
 from crag_middleware.tenancy import Scope, check_agent_id
 
 if TYPE_CHECKING:
-    from crag_middleware.knowledge.store import KnowledgeStore
+    from crag_middleware.knowledge.knowledge import Knowledge
 
 ROWS_AT_ONCE = 1000
 """Rows read at once."""
@@ -93,7 +93,7 @@ class Migrated:
 
 
 def migrate_from(
-    store: "KnowledgeStore",
+    knowledge: "Knowledge",
     client: MilvusClient,
     collection: str,
     *,
@@ -109,7 +109,7 @@ def migrate_from(
     become free keys. Ids are made from the primary keys, so that a run that was stopped goes on where it was, and one more writes nothing.
 
     Args:
-        store: This collection.
+        knowledge: This one.
         client: Connected to where the other one is.
         collection: The other one's name.
         agent_id: The tenant of all rows; of rows that name one, only those of this tenant come. None: each row names its own.
@@ -126,22 +126,24 @@ def migrate_from(
     """
     tenant = None if agent_id is None else check_agent_id(agent_id)
     batched((), batch_size)
-    origin = read_origin(client, collection, fields or {}, store._dimension if keep_vectors else None, tenant=tenant is None)
+    origin = read_origin(client, collection, fields or {}, knowledge._dimension if keep_vectors else None, tenant=tenant is None)
     _load(client, collection)
     total = _count(client, collection)
     counts: Counter[str] = Counter()
     skipped, refused = _Heap(), _Heap()
+    owners: set[str] = set()
     for page in _read(client, collection):
         for batch in batched(page, batch_size):
             ready = [row for row in (_ready(incoming(row, origin), origin, tenant, skipped, refused) for row in batch) if row]
             if keep_vectors and ready and not counts["read"]:
-                _check_model(store, ready[:SAMPLE])
-            counts.update(_bring(store, ready, keep_vectors, batch_size))
+                _check_model(knowledge, ready[:SAMPLE])
+            counts.update(_bring(knowledge, ready, keep_vectors, batch_size))
+            owners.update(item.row[TENANT] for item in ready)
             counts.update(read=len(batch))
             if progress:
                 progress(MigrateProgress(counts["read"], total))
     if counts["embedded"] or counts["updated"]:
-        settle(store)
+        settle(knowledge, owners)
     return Migrated(
         total=_count(client, collection),
         read=counts["read"],
@@ -202,9 +204,9 @@ def _ready(item: Incoming, origin: Origin, tenant: str | None, skipped: _Heap, r
     return _Ready(row, CREATED_AT in item.metadata, item.vector)
 
 
-def _bring(store: "KnowledgeStore", ready: Sequence[_Ready], keep_vectors: bool, batch_size: int) -> Counter[str]:
+def _bring(knowledge: "Knowledge", ready: Sequence[_Ready], keep_vectors: bool, batch_size: int) -> Counter[str]:
     """Writes the rows that are not here, or differ; counts what was done and what is here in the end."""
-    there = _there(store, ready)
+    there = _there(knowledge, ready)
     fresh, known = [], []
     for item in ready:
         new, old = kept(item.row), there.get(item.row[ID])
@@ -215,28 +217,28 @@ def _bring(store: "KnowledgeStore", ready: Sequence[_Ready], keep_vectors: bool,
     counts = Counter(unchanged=len(ready) - len(fresh) - len(known))
     rows = [item.row for item in fresh]
     if keep_vectors:
-        rows = with_vectors(rows, [item.vector for item in fresh], store._dimension)
-    for done in write(store, rows, known, batch_size):
+        rows = with_vectors(rows, [item.vector for item in fresh], knowledge._dimension)
+    for done in write(knowledge, rows, known, batch_size):
         counts.update(done)
-    counts.update(found=len(_there(store, ready)))
+    counts.update(found=len(_there(knowledge, ready)))
     return counts
 
 
-def _there(store: "KnowledgeStore", ready: Sequence[_Ready]) -> dict[str, Kept]:
+def _there(knowledge: "Knowledge", ready: Sequence[_Ready]) -> dict[str, Kept]:
     """Those of the rows that are in the collection, under their tenants."""
     ids: defaultdict[str, list[str]] = defaultdict(list)
     for item in ready:
         ids[item.row[TENANT]].append(item.row[ID])
     fields = (CONTENT_HASH, CREATED_AT, *DETAILS)
-    found = (page for owner, own in ids.items() for page in pages(store, Scope(owner), fields, rows=one_of(ID, own)))
+    found = (page for owner, own in ids.items() for page in pages(knowledge, Scope(owner), fields, rows=one_of(ID, own)))
     return {row[ID]: kept(row) for page in found for row in page}
 
 
-def _check_model(store: "KnowledgeStore", ready: Sequence[_Ready]) -> None:
+def _check_model(knowledge: "Knowledge", ready: Sequence[_Ready]) -> None:
     """Refuses vectors that the collection's embeddings have not made."""
     rows = [item.row for item in ready]
-    given = with_vectors(rows, [item.vector for item in ready], store._dimension)
-    own = with_vectors(rows, store._embedder.embed_documents([row[TEXT] for row in rows]), store._dimension)
+    given = with_vectors(rows, [item.vector for item in ready], knowledge._dimension)
+    own = with_vectors(rows, knowledge._embedder.embed_documents([row[TEXT] for row in rows]), knowledge._dimension)
     near = sum(_cosine(one[DENSE], other[DENSE]) for one, other in zip(given, own, strict=True)) / len(rows)
     if near < SAME_MODEL:
         msg = (

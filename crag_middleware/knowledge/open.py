@@ -3,9 +3,8 @@
 import os
 import re
 import threading
-import time
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, overload
 
 from grpc import RpcError
 from langchain_core.embeddings import Embeddings
@@ -15,9 +14,10 @@ from pymilvus import MilvusClient, MilvusException
 from crag_middleware.adapters.milvus_errors import diagnosis
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.errors import ConfigError
-from crag_middleware.knowledge.schema import INDEXES, SCHEMA_VERSION, Language, collection_schema, notes
+from crag_middleware.knowledge.isolation import MAX_BASE, TenantStores
+from crag_middleware.knowledge.making import Making, patiently
+from crag_middleware.knowledge.schema import SHARED, Isolation, Language
 from crag_middleware.knowledge.store import KnowledgeStore
-from crag_middleware.stages.chinese import load
 
 Consistency = Literal["Strong", "Session", "Bounded", "Eventually"]
 """How soon a search sees what was written, see docs/knowledge.md."""
@@ -26,11 +26,59 @@ COLLECTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 MAX_TIMEOUT_S = 3600
 
-SETTLING_S = (0.1, 0.3, 1.0)
-"""Waits between attempts: Milvus refuses to make what another process is making in the same moment."""
-
 _opening = threading.Lock()
 """Two threads that open one Milvus Lite file at the same time would lock each other out of it."""
+
+
+@overload
+def open_knowledge(
+    uri: str | os.PathLike[str],
+    embeddings: Embeddings,
+    *,
+    collection: str = ...,
+    isolation: Literal["partition_key"] = ...,
+    language: Language = ...,
+    token: str | None = ...,
+    database: str | None = ...,
+    connection_args: Mapping[str, Any] | None = ...,
+    embedding_name: str | None = ...,
+    consistency_level: Consistency = ...,
+    timeout_s: float | None = ...,
+) -> KnowledgeStore: ...
+
+
+@overload
+def open_knowledge(
+    uri: str | os.PathLike[str],
+    embeddings: Embeddings,
+    *,
+    collection: str = ...,
+    isolation: Literal["collection", "database"],
+    language: Language = ...,
+    token: str | None = ...,
+    database: str | None = ...,
+    connection_args: Mapping[str, Any] | None = ...,
+    embedding_name: str | None = ...,
+    consistency_level: Consistency = ...,
+    timeout_s: float | None = ...,
+) -> TenantStores: ...
+
+
+@overload
+def open_knowledge(
+    uri: str | os.PathLike[str],
+    embeddings: Embeddings,
+    *,
+    collection: str = ...,
+    isolation: Isolation,
+    language: Language = ...,
+    token: str | None = ...,
+    database: str | None = ...,
+    connection_args: Mapping[str, Any] | None = ...,
+    embedding_name: str | None = ...,
+    consistency_level: Consistency = ...,
+    timeout_s: float | None = ...,
+) -> KnowledgeStore | TenantStores: ...
 
 
 def open_knowledge(
@@ -38,6 +86,7 @@ def open_knowledge(
     embeddings: Embeddings,
     *,
     collection: str = "knowledge",
+    isolation: Isolation = SHARED,
     language: Language = "auto",
     token: str | None = None,
     database: str | None = None,
@@ -45,44 +94,46 @@ def open_knowledge(
     embedding_name: str | None = None,
     consistency_level: Consistency = "Session",
     timeout_s: float | None = None,
-) -> KnowledgeStore:
-    """A hybrid, tenant-partitioned `langchain_milvus.Milvus` store, made if it is missing.
+) -> KnowledgeStore | TenantStores:
+    """A hybrid store in which tenants are kept apart, made if it is missing.
 
     Args:
         uri: A path that ends in `.db` for Milvus Lite, or the address of a server: Lite in another process, Milvus standalone or distributed, Zilliz Cloud.
         embeddings: Makes the dense vectors; embeds one word here, to learn the dimension.
-        collection: The collection's name.
+        collection: The collection's name; with another isolation than `partition_key` that of a collection without rows, which keeps what all have in
+            common, and what the names of the tenants' own collections or databases begin with.
+        isolation: What each tenant has of its own: a key in one shared collection, a collection, or a database (docs/tenants.md).
         language: `en` for English only, `zh` for Chinese with English in it, `auto` for what the collection has (`zh` for a new one).
         token: `user:password`, or an API key.
-        database: The database within the server.
+        database: The database within the server. Not with the isolation `database`.
         connection_args: Anything else for `pymilvus.MilvusClient`: `secure`, `server_pem_path`, `client_key_path`, ...
         embedding_name: The name kept with the collection, by default the embeddings' model, else their class.
         consistency_level: How soon a search sees what was written; kept with a new collection.
         timeout_s: Deadline of each call of Milvus through this store, connecting included, in seconds: above 0, at most 3600. None for none.
 
+    Returns:
+        A `langchain_milvus.Milvus` store for `partition_key`; else a `TenantStores`, which has the same methods for one tenant and no searches over all.
+
     Raises:
-        ConfigError: Nothing can be opened there, or the collection was made by another version, by other embeddings, for another language or not by us.
+        ConfigError: Nothing can be opened there, or the collection was made by another version, with another isolation, by other embeddings, for another
+            language or not by us.
     """
     _check_timeout(timeout_s)
     connection = connection_arguments(uri, token, database, connection_args, timeout_s)
-    _check_choices(collection, language, consistency_level)
+    _check_choices(collection, isolation, language, consistency_level)
+    _check_isolation(collection, isolation, database)
     name = embedding_name or name_of(embeddings)
-    dimension = _dimension(embeddings)
+    making = Making(embeddings, name, _dimension(embeddings), language, isolation, consistency_level, timeout_s)
 
-    def attempt(client: Any) -> KnowledgeStore:
-        if not client.has_collection(collection):
-            _create(client, collection, notes(name, dimension, "zh" if language == "auto" else language), consistency_level, timeout_s)
-        kept = client.describe_collection(collection).get("properties") or {}
-        _check_notes(collection, kept, notes(name, dimension, kept.get("crag.language", "") if language == "auto" else language))
-        if kept["crag.language"] == "zh":
-            load()  # jieba, which Lite cuts words with: now, and not in the first turn
-        return KnowledgeStore(
-            embeddings, connection, collection=collection, dimension=dimension, consistency_level=consistency_level, timeout_s=timeout_s
-        )
+    def attempt() -> KnowledgeStore | TenantStores:
+        found = making.ensure(client, collection)
+        store = found.store(connection, collection)
+        return store if isolation == SHARED else TenantStores(found, connection, store)
 
     with _opening, redacted_logs():
         try:
-            return _patiently(attempt, _connected(connection))
+            client = _connected(connection)
+            return patiently(attempt)
         except (MilvusException, RpcError) as error:
             reason, what = diagnosis(error)
             hint = "only one process at a time may hold a file" if _is_file(connection["uri"]) else "check address, token, database and TLS"
@@ -128,14 +179,26 @@ def _is_file(address: str) -> bool:
     return address.endswith(".db")
 
 
-def _check_choices(collection: str, language: str, consistency_level: str) -> None:
+def _check_choices(collection: str, isolation: str, language: str, consistency_level: str) -> None:
     if not isinstance(collection, str) or not COLLECTION_NAME.fullmatch(collection):
         msg = f"`collection` must be letters, digits and underscores, at most 255 and no digit first, got {collection!r}"
         raise ConfigError(msg)
-    for name, value, known in (("language", language, Language), ("consistency_level", consistency_level, Consistency)):
+    choices = (("isolation", isolation, Isolation), ("language", language, Language), ("consistency_level", consistency_level, Consistency))
+    for name, value, known in choices:
         if value not in get_args(known):
             msg = f"`{name}` must be one of {', '.join(get_args(known))}, got {value!r}"
             raise ConfigError(msg)
+
+
+def _check_isolation(collection: str, isolation: Isolation, database: str | None) -> None:
+    if isolation == SHARED:
+        return
+    if len(collection) > MAX_BASE:
+        msg = f"`collection` must have at most {MAX_BASE} characters, since a digest follows it in the names of the tenants' own places, got {len(collection)}"
+        raise ConfigError(msg)
+    if isolation == "database" and database is not None:
+        msg = "`database` can't be chosen where each tenant has one of its own; leave it out, and tell several bases apart by `collection`"
+        raise ConfigError(msg)
 
 
 def _check_timeout(timeout_s: object) -> None:
@@ -153,21 +216,12 @@ def _dimension(embeddings: Embeddings) -> int:
         raise
     except Exception as error:
         msg = f"the embeddings could not embed a word ({type(error).__name__}); they are needed to open the knowledge"
-        raise ConfigError(msg) from error
+        # Not `from error`: it may quote a key.
+        raise ConfigError(msg) from None
     if not dimension:
         msg = f"the embeddings ({type(embeddings).__name__}) must make vectors, got an empty one for a word"
         raise ConfigError(msg)
     return dimension
-
-
-def _create(client: Any, collection: str, kept: dict[str, str], consistency_level: str, timeout_s: float | None) -> None:
-    indexes = client.prepare_index_params()
-    for field, index in INDEXES.items():
-        indexes.add_index(field, **index)
-    schema = collection_schema(int(kept["crag.embedding_dimension"]), kept["crag.language"])
-    client.create_collection(collection, schema=schema, properties=kept, consistency_level=consistency_level, timeout=timeout_s)
-    # Loading waits for the indexes; waiting here, too, would poll for half a second at each.
-    client.create_index(collection, indexes, timeout=timeout_s, sync=False)
 
 
 def _connected(connection: Mapping[str, Any]) -> MilvusClient:
@@ -182,34 +236,3 @@ def _connected(connection: Mapping[str, Any]) -> MilvusClient:
         if not _is_file(connection["uri"]):
             raise
         return MilvusClient(**connection)
-
-
-def _patiently(attempt: Callable[[Any], KnowledgeStore], client: Any) -> KnowledgeStore:
-    """What the attempt returns in the end: an index it finds missing is made by the store, a half-made collection is waited for."""
-    for wait_s in SETTLING_S:
-        try:
-            return attempt(client)
-        except MilvusException:
-            time.sleep(wait_s)
-    return attempt(client)
-
-
-def _check_notes(collection: str, kept: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Passes if the collection was made by this version, for these embeddings and this language."""
-    if "crag.schema_version" not in kept:
-        msg = (
-            f"the collection {collection!r} was not made by `open_knowledge`; use another name, "
-            "or give a `langchain_milvus.Milvus` store over it to the middleware"
-        )
-        raise ConfigError(msg)
-    mend = {
-        "schema_version": f"this package reads version {SCHEMA_VERSION}; open a new collection and ingest again",
-        "embedding_name": "open it with those embeddings, ingest into a new collection, or pass `embedding_name=` if the vectors are the same",
-        "embedding_dimension": "open it with the embeddings that made it, or ingest into a new collection",
-        "language": "leave `language` out, or ingest into a new collection",
-    }
-    for note, advice in mend.items():
-        had, got = kept.get(f"crag.{note}"), wanted[f"crag.{note}"]
-        if had != got:
-            msg = f"the collection {collection!r} was made with {note} {had!r}, got {got!r}; {advice}"
-            raise ConfigError(msg)

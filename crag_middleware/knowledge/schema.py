@@ -16,6 +16,12 @@ SCHEMA_VERSION = 1
 Language = Literal["auto", "zh", "en"]
 """What the keyword leg reads: `zh` Chinese with English in it, `en` English only, `auto` what the collection has, `zh` for a new one."""
 
+Isolation = Literal["partition_key", "collection", "database"]
+"""What each tenant has of its own: a key in one shared collection, a collection, or a database. See docs/tenants.md."""
+
+SHARED: Isolation = "partition_key"
+"""The isolation of collections without a note of it."""
+
 ID = "id"
 TEXT = "text"
 TENANT = "agent_id"
@@ -75,13 +81,15 @@ ANALYZERS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 """
 
 
-def notes(embedding_name: str, dimension: int, language: str) -> dict[str, str]:
+def notes(embedding_name: str, dimension: int, language: str, isolation: str) -> dict[str, str]:
     """What is kept with the collection, in its properties: Lite loses the description, and both keep properties they don't know."""
+    apart = {} if isolation == SHARED else {"crag.isolation": isolation}
     return {
         "crag.schema_version": str(SCHEMA_VERSION),
         "crag.embedding_name": embedding_name,
         "crag.embedding_dimension": str(dimension),
         "crag.language": language,
+        **apart,
     }
 
 

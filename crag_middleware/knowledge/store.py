@@ -3,8 +3,7 @@
 This is the operator's path: whoever holds the store may write for every tenant and search all of them. Agents go through the middleware.
 """
 
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,26 +18,23 @@ from crag_middleware.adapters.milvus_clients import LoopClients
 from crag_middleware.adapters.milvus_errors import NOT_LOADED, diagnosis
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.errors import ConfigError, CRAGError, IngestError, TenantError
-from crag_middleware.knowledge import admin, migrate
-from crag_middleware.knowledge import ingest as ingesting
-from crag_middleware.knowledge.rows import Row, batched, listed, prepare_rows, with_vectors
-from crag_middleware.knowledge.schema import CONTENT_HASH, DENSE, ID, INDEXES, METADATA, SEARCH_PARAMS, SPARSE, TENANT, TEXT
-from crag_middleware.knowledge.tenant_rows import BATCH, IDS_AT_ONCE, one_of
+from crag_middleware.knowledge.knowledge import Knowledge
+from crag_middleware.knowledge.rows import Row, batched, with_vectors
+from crag_middleware.knowledge.schema import DENSE, ID, INDEXES, SEARCH_PARAMS, SPARSE, TENANT, TEXT
+from crag_middleware.knowledge.tenant_rows import IDS_AT_ONCE, metadata_of, one_of
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.tenancy import check_agent_id
 
 _DEFAULTS = CRAGSettings()
 
 
-class KnowledgeStore(Milvus):
+class KnowledgeStore(Knowledge, Milvus):
     """A hybrid, tenant-partitioned Milvus store; get one from `open_knowledge`.
 
-    Each text needs a tenant: `agent_id` in its metadata, or the keyword `agent_id=` of the call, which wins. Known metadata keys have fields of
-    their own, free ones are kept as JSON. Everything is checked before anything is embedded or written; all rows are upserted, so repeating a
-    call replaces its rows. Ids are looked up before they are written and refused when another tenant has them; two writers that bring the same
-    id of their own for two tenants in the same instant can still pass each other.
+    What goes in, and what an operator asks of one tenant, is told at `Knowledge`. Ids are looked up before they are written and refused when another
+    tenant has them; two writers that bring the same id of their own for two tenants in the same instant can still pass each other.
 
-    Searches of this class see every tenant unless `expr=` says otherwise; what an operator does to one tenant is here too: `ingest`, `sources`,
-    `count`, `delete_source`, `purge`, `export`, `migrate_from`.
+    Searches of this class see every tenant unless `expr=` says otherwise.
     """
 
     def __init__(
@@ -70,122 +66,10 @@ class KnowledgeStore(Milvus):
         # The inherited async client would be bound to the first event loop that uses it.
         self._async_milvus_client = _ClientOfEachLoop(connection_args)
 
-    def add_texts(
-        self,
-        texts: Iterable[str],
-        metadatas: list[dict[str, Any]] | None = None,
-        timeout: float | None = None,
-        batch_size: int = BATCH,
-        *,
-        ids: Sequence[str | None] | None = None,
-        agent_id: str | None = None,
-        **kwargs: Any,
-    ) -> list[str]:
-        """Embed and store texts.
-
-        Args:
-            texts: What is to be found; none may be blank or longer than 65,535 bytes in UTF-8. An empty list is fine.
-            metadatas: One mapping a text.
-            timeout: Deadline of each call of Milvus, in seconds, unless the store has one.
-            batch_size: Texts embedded and rows written at once.
-            ids: One id a text; None inside means "compute it".
-            agent_id: The tenant of all texts, over whatever their metadata says.
-            kwargs: None are known; they are refused.
-
-        Returns:
-            The ids in the order of the texts.
-
-        Raises:
-            TenantError: A text has no usable tenant, or its id exists under another one. Nothing was written.
-            ConfigError: A text, an id or a metadata value can't be stored. Nothing was written.
-            IngestError: Embedding or writing failed; what was written before stays, and repeating the call is safe.
-        """
-        return self._add(_prepare(texts, metadatas, ids, agent_id, kwargs), batch_size, timeout)
-
-    async def aadd_texts(
-        self,
-        texts: Iterable[str],
-        metadatas: list[dict[str, Any]] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  # the name in langchain-milvus
-        batch_size: int = BATCH,
-        *,
-        ids: Sequence[str | None] | None = None,
-        agent_id: str | None = None,
-        **kwargs: Any,
-    ) -> list[str]:
-        """The async form of `add_texts`."""
-        return await self._aadd(_prepare(texts, metadatas, ids, agent_id, kwargs), batch_size, timeout)
-
-    def add_embeddings(
-        self,
-        texts: list[str],
-        embeddings: Sequence[Any],
-        metadatas: list[dict[str, Any]] | None = None,
-        timeout: float | None = None,
-        batch_size: int = BATCH,
-        *,
-        ids: Sequence[str | None] | None = None,
-        agent_id: str | None = None,
-        **kwargs: Any,
-    ) -> list[str]:
-        """Store texts with vectors made elsewhere, one a text; otherwise as `add_texts`."""
-        rows = with_vectors(_prepare(texts, metadatas, ids, agent_id, kwargs), embeddings, self._dimension)
-        return self._add(rows, batch_size, timeout)
-
-    async def aadd_embeddings(
-        self,
-        texts: list[str],
-        embeddings: Sequence[Any],
-        metadatas: list[dict[str, Any]] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109  # the name in langchain-milvus
-        batch_size: int = BATCH,
-        *,
-        ids: Sequence[str | None] | None = None,
-        agent_id: str | None = None,
-        **kwargs: Any,
-    ) -> list[str]:
-        """The async form of `add_embeddings`."""
-        rows = with_vectors(_prepare(texts, metadatas, ids, agent_id, kwargs), embeddings, self._dimension)
-        return await self._aadd(rows, batch_size, timeout)
-
-    def add_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
-        """Embed and store documents with their metadata; `Document.id` is the id unless `ids=` is given. Keywords as in `add_texts`."""
-        return self.add_texts(**_parts(documents, kwargs))
-
-    async def aadd_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
-        """The async form of `add_documents`."""
-        return await self.aadd_texts(**_parts(documents, kwargs))
-
-    def upsert(
-        self,
-        ids: Sequence[str | None] | None = None,
-        documents: Iterable[Document] | None = None,
-        batch_size: int = BATCH,
-        timeout: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Store documents in place of those with the same ids: `add_documents` does the same and returns the ids."""
-        self.add_documents(documents or [], ids=ids, batch_size=batch_size, timeout=timeout, **kwargs)
-
-    async def aupsert(
-        self,
-        ids: Sequence[str | None] | None = None,
-        documents: Iterable[Document] | None = None,
-        batch_size: int = BATCH,
-        timeout: float | None = None,  # noqa: ASYNC109  # the name in langchain-milvus
-        **kwargs: Any,
-    ) -> None:
-        """The async form of `upsert`."""
-        await self.aadd_documents(documents or [], ids=ids, batch_size=batch_size, timeout=timeout, **kwargs)
-
-    # The operator's side of it, a file for each.
-    ingest = ingesting.ingest
-    sources = admin.sources
-    count = admin.count
-    delete_source = admin.delete_source
-    purge = admin.purge
-    export = admin.export
-    migrate_from = migrate.migrate_from
+    def place(self, agent_id: str, *, timeout_s: float | None = None) -> "KnowledgeStore":
+        """This store: one place holds every tenant's rows."""
+        check_agent_id(agent_id)
+        return self
 
     def delete(self, ids: list[str] | None = None, expr: str | None = None, **kwargs: Any) -> bool | None:
         """Delete rows by id, of whatever tenant, else by a Milvus expression; False if Milvus refused."""
@@ -290,11 +174,8 @@ class KnowledgeStore(Milvus):
         return [field for field in fields if field not in INDEXES]
 
     def _parse_document(self, data: dict[str, Any]) -> Document:
-        """A stored row as it was given: the id on the document, free keys beside the known ones, nothing that is None."""
-        fields = {
-            key: value for key, value in data.items() if key not in (ID, TEXT, CONTENT_HASH, METADATA, *INDEXES) and value is not None
-        }
-        return Document(page_content=data[TEXT], metadata={**(data.get(METADATA) or {}), **fields}, id=data.get(ID))
+        """A stored row as it was given, with its id on the document."""
+        return Document(page_content=data[TEXT], metadata=metadata_of(data), id=data.get(ID))
 
 
 class _ClientOfEachLoop:
@@ -308,34 +189,6 @@ class _ClientOfEachLoop:
             return await getattr(await self._clients.get(), method)(*args, **kwargs)
 
         return call
-
-
-def _prepare(
-    texts: Iterable[str],
-    metadatas: Sequence[Mapping[str, Any]] | None,
-    ids: Sequence[str | None] | None,
-    agent_id: str | None,
-    unknown: Mapping[str, Any],
-) -> list[Row]:
-    if unknown:
-        msg = f"unknown keywords: {', '.join(sorted(unknown))}; known are metadatas, ids, agent_id, batch_size and timeout"
-        raise ConfigError(msg)
-    return prepare_rows(texts, metadatas, ids, agent_id=agent_id, now_ms=time.time_ns() // 1_000_000)
-
-
-def _parts(documents: Iterable[Document], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The documents as arguments of `add_texts`."""
-    documents = listed("documents", documents)
-    if strangers := {type(document).__name__ for document in documents if not isinstance(document, Document)}:
-        msg = f"`documents` must be Documents, got {', '.join(sorted(strangers))}; for plain texts use `add_texts`"
-        raise ConfigError(msg)
-    own = {"ids": [document.id for document in documents]} if keywords.get("ids") is None else {}
-    return {
-        **keywords,
-        **own,
-        "texts": [document.page_content for document in documents],
-        "metadatas": [document.metadata for document in documents],
-    }
 
 
 def _chosen(ids: Sequence[str] | None, expr: str | None) -> str:

@@ -13,10 +13,11 @@ from crag_middleware.adapters.milvus_errors import diagnosis, guarded
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.errors import ConfigError, IngestError, TenantError
 from crag_middleware.knowledge.rows import Row, batched
-from crag_middleware.knowledge.schema import ID, TENANT
+from crag_middleware.knowledge.schema import CONTENT_HASH, ID, INDEXES, METADATA, TENANT, TEXT
 from crag_middleware.tenancy import Scope, check_owners, combine, misread_by_server, quote, tenant_expression
 
 if TYPE_CHECKING:
+    from crag_middleware.knowledge.knowledge import Knowledge
     from crag_middleware.knowledge.store import KnowledgeStore
 
 WINDOW = 16_384
@@ -33,13 +34,13 @@ logging.getLogger(QueryIterator.__module__).addFilter(lambda record: record.func
 
 
 def pages(
-    store: "KnowledgeStore", scope: Scope, fields: Collection[str], *, rows: str | None = None, size: int = WINDOW
+    knowledge: "Knowledge", scope: Scope, fields: Collection[str], *, rows: str | None = None, size: int = WINDOW
 ) -> Iterator[list[Row]]:
     """The tenant's rows, at most `size` at a time, in no particular order; more than Milvus' window of 16,384, too.
 
     Args:
-        store: Where they lie.
-        scope: The tenant.
+        knowledge: Where they lie.
+        scope: The tenant; one that has nothing has no rows.
         fields: What to read, besides the id and the tenant.
         rows: A condition that narrows them, as a Milvus expression.
         size: From 1 to 16,384; smaller for long fields.
@@ -49,6 +50,9 @@ def pages(
         ConfigError: A server would read the condition as a different one.
         RetrievalError: Milvus failed.
     """
+    store = knowledge.place(scope.agent_id)
+    if store is None:
+        return
     expression = _expression(store, scope, rows)
     wanted = {"filter": expression, "output_fields": sorted({ID, TENANT, *fields}), "consistency_level": "Strong"}
     with guarded(store.collection_name):
@@ -66,12 +70,15 @@ def pages(
         yield found
 
 
-def remove(store: "KnowledgeStore", ids: Collection[str]) -> int:
-    """Deletes rows that `pages` gave, and says how many.
+def remove(knowledge: "Knowledge", scope: Scope, ids: Collection[str]) -> int:
+    """Deletes rows of the tenant that `pages` gave, and says how many.
 
     Raises:
         IngestError: Milvus failed; the same call again goes on.
     """
+    store = knowledge.place(scope.agent_id) if ids else None
+    if store is None:
+        return 0
     for part in batched(sorted(ids), IDS_AT_ONCE):
         with redacted_logs():
             try:
@@ -83,6 +90,12 @@ def remove(store: "KnowledgeStore", ids: Collection[str]) -> int:
                 # Not `from error`: it quotes ids.
                 raise IngestError(msg, reason=reason) from None
     return len(ids)
+
+
+def metadata_of(row: Row) -> dict[str, Any]:
+    """A stored row's metadata as it was given: free keys beside the known ones, nothing that is None."""
+    known = {key: value for key, value in row.items() if key not in (ID, TEXT, CONTENT_HASH, METADATA, *INDEXES) and value is not None}
+    return {**(row.get(METADATA) or {}), **known}
 
 
 def one_of(field: str, values: Iterable[str]) -> str:

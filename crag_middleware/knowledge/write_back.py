@@ -16,9 +16,9 @@ from langchain_core.runnables.config import run_in_executor
 
 from crag_middleware.errors import ConfigError, IngestError, RetrievalError
 from crag_middleware.knowledge.admin import TEXTS_AT_ONCE
+from crag_middleware.knowledge.knowledge import Knowledge
 from crag_middleware.knowledge.rows import Row, prepare_rows
 from crag_middleware.knowledge.schema import CONFIDENCE, CONTENT_HASH, CREATED_AT, ID, METADATA, TEXT
-from crag_middleware.knowledge.store import KnowledgeStore
 from crag_middleware.knowledge.tenant_rows import BATCH, one_of, pages, remove
 from crag_middleware.receipt import SCHEMA_VERSION
 from crag_middleware.stages.injection import FLAGGED
@@ -84,7 +84,7 @@ class WriteBack:
 
     def __init__(
         self,
-        store: KnowledgeStore,
+        store: Knowledge,
         *,
         min_probability: float = 0.9,
         expires_after_days: float = 30,
@@ -92,7 +92,7 @@ class WriteBack:
         max_per_turn: int = 3,
         orders_from: float = FLAGGED,
     ) -> None:
-        if not isinstance(store, KnowledgeStore):
+        if not isinstance(store, Knowledge):
             msg = f"`store` must be the knowledge of `open_knowledge(...)`, got {type(store).__name__}: only there do rows have an origin and an end"
             raise ConfigError(msg)
         _check("min_probability", min_probability, "a number from 0 on, below 1", is_right=lambda n: 0 <= n < 1)
@@ -184,7 +184,7 @@ class WriteBack:
         ]
 
 
-def written_back(store: KnowledgeStore, agent_id: str) -> list[WrittenBack]:
+def written_back(store: Knowledge, agent_id: str) -> list[WrittenBack]:
     """The web pages in a tenant's knowledge, expired ones too, the newest first.
 
     Raises:
@@ -207,7 +207,7 @@ def written_back(store: KnowledgeStore, agent_id: str) -> list[WrittenBack]:
     return sorted(found, key=lambda page: (-page.fetched_at, page.url))
 
 
-def forget(store: KnowledgeStore, agent_id: str, *, url: str | None = None, before_ms: int | None = None) -> int:
+def forget(store: Knowledge, agent_id: str, *, url: str | None = None, before_ms: int | None = None) -> int:
     """Deletes web pages from a tenant's knowledge, and says how many; nothing that the tenant put in.
 
     Args:
@@ -234,10 +234,10 @@ def forget(store: KnowledgeStore, agent_id: str, *, url: str | None = None, befo
         for row in _ours(store, agent_id)
         if (url is None or canonical_url(row["url"]) == page) and (before_ms is None or row["fetched_at"] < before_ms)
     ]
-    return remove(store, ids)
+    return remove(store, Scope(agent_id), ids)
 
 
-def _ours(store: KnowledgeStore, agent_id: str, fields: Sequence[str] = ()) -> list[Row]:
+def _ours(store: Knowledge, agent_id: str, fields: Sequence[str] = ()) -> list[Row]:
     """The tenant's rows that were written back."""
     scope, wanted = Scope(check_agent_id(agent_id)), one_of("origin", [ORIGIN])
     return [row for page in pages(store, scope, (*MARKS, *fields), rows=wanted, size=TEXTS_AT_ONCE) for row in page if _is_ours(row)]

@@ -34,7 +34,7 @@ _HAN = re.compile(f"[{HAN}]")
 _HAN_SEAM = re.compile(rf"[{HAN}，。；：、？！）】》”…—][{HAN}（【《“…—]")
 _NUMBER = re.compile(r"(?<!\S)[-+(]?[$€£¥]?\d[\d.,]*%?\)?(?!\S)")
 _BROKEN_WORD = re.compile(r"([^\W\d_]+)-\n([^\W\d_]+)")
-_COMPOUND = re.compile(r"[^\W\d_]+-[^\W\d_]+")
+_COMPOUND = re.compile(r"(?<![^\W\d_])[^\W\d_]++-[^\W\d_]+")
 _NO_TITLE = re.compile(r"untitled|无标题|microsoft word - .*|.*\.(?:docx?|pdf|tex|dvi|indd|pptx?)", re.IGNORECASE)
 """What programs write where the author gave no title."""
 

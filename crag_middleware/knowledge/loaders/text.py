@@ -8,7 +8,7 @@ from crag_middleware.knowledge.loaders.encoding import decode
 _FRONT_MATTER = re.compile(r"---[ \t]*\n((?:(?:[\w-]+[ \t]*:|[ \t]+\S|#|-[ \t]).*\n|[ \t]*\n)*?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 """What Markdown tools keep at the top of a file about it, in YAML."""
 
-_TITLE = re.compile(r"^title[ \t]*:[ \t]*(['\"]?)(.*?)\1[ \t]*$", re.MULTILINE)
+_TITLE = re.compile(r"^title[ \t]*+:(.*)$", re.MULTILINE)
 
 _LINE_OF_SIGNS = r"([=\-~^\"'`#*+.:<>_])\{}*"
 _UNDERLINED = re.compile(
@@ -28,8 +28,9 @@ def read_markdown(data: bytes, encoding: str | None) -> Draft:
     front = _FRONT_MATTER.match(text)
     if front is None:
         return Draft(text)
-    title = _TITLE.search(front[1])
-    return Draft(text[front.end() :], title[2] if title else "")
+    found = _TITLE.search(front[1])
+    title = found[1].strip() if found else ""
+    return Draft(text[front.end() :], title[1:-1] if title[1:] and title[0] == title[-1] in "'\"" else title)
 
 
 def read_rst(data: bytes, encoding: str | None) -> Draft:
