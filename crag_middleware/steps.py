@@ -328,7 +328,8 @@ def _passages(reply: Any, limit: int, origin: Origin, error: type[CRAGError]) ->
     for passage in _each(reply, Passage, error):
         _check(passage, error)
         unique.setdefault(passage.id, passage)
-    return tuple(replace(passage, rank=rank, origin=origin) for rank, passage in enumerate([*unique.values()][:limit], start=1))
+    ranked = enumerate([*unique.values()][:limit], start=1)
+    return tuple(p if (p.rank, p.origin) == (rank, origin) else replace(p, rank=rank, origin=origin) for rank, p in ranked)
 
 
 def _is_vector(vector: Any) -> bool:

@@ -2,6 +2,8 @@
 
 import json
 import random
+import time
+from difflib import SequenceMatcher
 
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 
 from crag_middleware.receipt import explain
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.stages import disagreement
 from crag_middleware.stages.assemble import Kept, approximate_tokens, assemble
 from crag_middleware.stages.conflicts import MOST, conflicts
+from crag_middleware.stages.disagreement import Statement
 from crag_middleware.stages.sentences import split
 from crag_middleware.testing import ScriptedEvaluator, ScriptedWebSearch
 from crag_middleware.types import Grade, Graded, Passage, Source
@@ -389,3 +393,61 @@ def test_a_conflict_without_room_is_in_the_receipt_alone():
     assert [c["told"] for c in receipt["conflicts"]] == [False]
     assert "disagree" not in str(model.requests[-1])
     assert "no room to tell the model" in explain(receipt)
+
+
+_PHRASES = [
+    *(
+        "Refunds",
+        "are",
+        "accepted",
+        "within",
+        "30 days",
+        "14 days",
+        "of purchase",
+        "not",
+        "allowed",
+        "forbidden",
+        "at least",
+        "more",
+        "in 2019",
+        "v2.1",
+    ),
+    *("退款", "在", "三十天", "7天", "内", "到账", "不", "可以", "禁止", "必须", "至少", "版本"),
+]
+statements = st.lists(st.sampled_from(_PHRASES), max_size=9).map(lambda some: Statement(" ".join(some)))
+
+
+@settings(deadline=None, max_examples=500)
+@given(statements, statements, st.booleans())
+def test_what_is_laid_side_by_side_shares_no_more_than_was_foreseen(one, other, turning):
+    laid = disagreement._Laid(one, other, turning=turning)
+    turned = disagreement._TURNED if turning else 0.0
+
+    if laid.weight and (laid.turned or not turning):
+        assert disagreement._may_share(one, other, laid.shared, laid.weight, turned=turned)
+
+
+@settings(deadline=None, max_examples=500)
+@given(statements, statements)
+def test_steps_are_those_of_difflib(one, other):
+    for these in (one.topic, other.topic):
+        assert disagreement._steps(one.topic, these) == SequenceMatcher(None, one.topic, these, autojunk=False).get_opcodes()
+
+
+@settings(deadline=None, max_examples=500)
+@given(statements, statements)
+def test_a_difference_needs_one_value_that_is_another_where_all_else_is_alike(one, other):
+    """What the look at statements of the same words leaves out, laying them side by side would leave out, too."""
+    if one.topic == other.topic:
+        laid = disagreement._Laid(one, other)
+
+        assert laid.values == list(zip(one.values, other.values, strict=True))
+
+
+def test_a_statement_of_hundreds_of_sources_is_compared_in_little_time():
+    sources = [source(n, f"The exporter of build {n} listens on port {n}100 unless told otherwise.") for n in range(1, 201)]
+    begun = time.process_time()
+
+    conflicts(sources, query="Which port?")
+
+    assert time.process_time() - begun < 2

@@ -11,13 +11,15 @@ from crag_middleware.errors import RewriteError
 from crag_middleware.stages.answers import candidates
 from crag_middleware.stages.assemble import neutralise
 from crag_middleware.stages.grading import read_grades
-from crag_middleware.stages.merge import arrange
+from crag_middleware.stages.merge import MergeRules, arrange, marked, merge
 from crag_middleware.stages.names import named
 from crag_middleware.stages.prompting import fenced
 from crag_middleware.stages.question import classify, shorten, without_fence
+from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.stages.relevance import Read, features
 from crag_middleware.stages.replies import json_values, without_reasoning
 from crag_middleware.stages.rewriting import read_query
+from crag_middleware.stages.selection import select
 from crag_middleware.types import Grade, Graded, Passage, Thresholds
 
 SIZE = 100_000
@@ -76,3 +78,28 @@ def test_a_version_of_thousands_of_digits_ends_no_turn():
     ]
 
     assert len(arrange(pages)) == 2
+
+
+NAMES = "退货商品到达北京仓库之后，张伟会在七天之内把款项退回原支付账户。"
+DIRECTION = tuple(1.0 if i == 0 else 0.01 for i in range(384))
+MANY = {
+    "hundreds of English ones": [Passage(str(n), f"Build {n} listens on port {n}100 unless told otherwise. " * 15) for n in range(200)],
+    "hundreds of Chinese ones without a number": [Passage(str(n), f"{NAMES * 20}{chr(0x4E00 + n)}甲") for n in range(200)],
+    "near-copies with names": [Passage(str(n), f"{NAMES * 20}{'天地玄黄宇'[n % 5]}", vector=DIRECTION) for n in range(50)],
+    "copies set differently": [Passage(str(n), f"{'*' * (n % 3)}Refunds take 7 days.{' ' * n}" * 30) for n in range(200)],
+    "a million characters": [Passage(str(n), f"Build {n} listens on port 9100. " * 31_250) for n in range(2)],
+    "a million Chinese characters": [Passage(str(n), f"第{n}版默认监听9100端口。" * 66_666) for n in range(2)],
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_many_passages_or_long_ones_take_no_long_time(kind):
+    """Comparing each with each by all their words would be minutes; the bound leaves room for a slow machine."""
+    rules = MergeRules(weights={}, half_life_days={}, by_type={}, now_ms=0)
+    begun = time.process_time()
+
+    merged = merge(marked(MANY[kind], "milvus", 0), rules)
+    chosen = select(merged, 20, mmr_lambda=1.0, fair=False)
+    WordRefiner().refine("Which port? 退款几天？", chosen)
+
+    assert time.process_time() - begun < 8

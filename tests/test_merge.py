@@ -357,3 +357,12 @@ def test_passages_that_were_not_marked_stay_and_come_last():
         ("b", 0),
     ]
     assert merge([], rules()) == ()
+
+
+def test_a_place_counts_no_more_than_the_first_where_lists_of_one_name_overlap():
+    twice = [
+        Passage(i, f"text {i}", hits=tuple(Hit("r", 0, rank, i, None) for rank in ranks))
+        for i, ranks in (("a", (1, 2, 3)), ("b", (2, 3)), ("d", (2, 3)), ("c", (4,)))
+    ]
+
+    assert max(p.fused_score for p in merge(twice, rules())) <= 1 / 61

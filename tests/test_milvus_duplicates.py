@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from pymilvus import DataType, MilvusClient
 
 from crag_middleware.adapters.milvus import MilvusRetriever
-from crag_middleware.adapters.milvus_copies import MAX_DEPTH, depth, places
+from crag_middleware.adapters.milvus_copies import MAX_DEPTH, depth, most_copies, ordered, places
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.merge import MergeRules, marked, merge
 from crag_middleware.stages.sameness import Looks, normal
@@ -271,3 +272,15 @@ def test_a_leg_is_asked_for_no_less_than_its_candidates_and_never_beyond_the_bou
 
     assert candidates <= rows <= max(candidates, MAX_DEPTH)
     assert depth(candidates, 1) == candidates
+
+
+scores = st.one_of(st.none(), st.sampled_from([0.5, 0.5 + 1e-9, 0.25, 0.0, -1.0]))
+
+
+@given(rows=st.lists(st.tuples(words, scores), max_size=8))
+def test_rows_stand_by_score_and_those_of_one_score_by_text(rows: list[tuple[str, float | None]]) -> None:
+    found = [Passage(str(i), text, score=score) for i, (text, score) in enumerate(rows)]
+    slowly = sorted(found, key=lambda p: (-float(f"{p.score or 0.0:.6g}"), normal(p.text)))
+
+    assert [p.id for p in ordered(found, Looks())] == [p.id for p in slowly]
+    assert most_copies(found, Looks()) == max(Counter(normal(p.text) for p in found).values(), default=1)

@@ -1,10 +1,18 @@
 """When two texts say the same but for their formatting, and when a like text tells another fact."""
 
+import html
+import re
+import unicodedata
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jieba import posseg
 
-from crag_middleware.stages.sameness import Look, normal
+from crag_middleware.stages import chinese, sameness
+from crag_middleware.stages.fences import seen
+from crag_middleware.stages.sameness import Look, Looks, normal
+from crag_middleware.stages.stops import HAN
 from tests.test_repeats import DIFFERENT
 
 FORMATTED = [
@@ -36,6 +44,8 @@ FORMATTED = [
     ("a\u200bb", "ab"),
     ("5−3", "5-3"),
     ("**C++**", "C++"),
+    ("0 |", "  0 |\n"),
+    ("| 0", "0"),
 ]
 
 MEANT = [
@@ -128,3 +138,87 @@ def test_white_space_around_a_text_never_counts(text):
 def test_a_text_of_one_sign_takes_no_longer_than_its_length(sign):
     """A quadratic pattern would take minutes."""
     assert isinstance(normal(sign * (200_000 // len(sign))), str)
+
+
+_OLD_TOKEN = re.compile(
+    rf"\d+(?:[.,:]\d+)*|(?<![^\W{HAN}.])\.(?=[^\W{HAN}])|[^\W\d{HAN}][^\W{HAN}]*(?:(?:[.']|::)[^\W{HAN}]+)*|[{HAN}]|!(?=[a-z_=])"
+    rf"|[^\w{sameness._NOTHING}]"
+)
+SIGNS = "aB1 ,.，。：5Mm bW|*_-#\n`<>&中文不Ａ１…—“’'!:=\u3000\u2011\u2017kKg０²é\x00>+~•[]()xİßｶﾞ豈ゔ\u0301"
+
+
+def slow_normal(text):
+    """The normal form by every rule for every text, a sign at a time."""
+    plain = html.unescape(sameness._TAG.sub(" ", text)) if "<" in text or "&" in text else text
+    plain = sameness._ROW.sub(lambda row: row.group().replace("|", " "), sameness._LINE_MARKS.sub(" ", plain))
+    plain = sameness._UNDERSCORES.sub(sameness._without_emphasis, sameness._STARS.sub("", plain))
+    plain = sameness._SMALLER.sub(lambda unit: f" small_{unit.group().strip()}", plain)
+    if not plain.isascii():
+        plain = unicodedata.normalize("NFKC", sameness._NOT_PLAIN.sub(sameness._apart, seen(plain))).translate(sameness._DASHES)
+    return " ".join(_OLD_TOKEN.findall(sameness._THOUSANDS.sub("", plain.casefold()))) or " ".join(text.split())
+
+
+odd_texts = st.one_of(
+    st.text(max_size=60), st.text(alphabet=SIGNS, max_size=60), st.sampled_from([t for pair in (*FORMATTED, *MEANT) for t in pair])
+)
+
+
+@settings(deadline=None, max_examples=1000)
+@given(odd_texts)
+def test_shortcuts_change_no_normal_form(text):
+    assert normal(text) == slow_normal(text)
+
+
+def test_shortcuts_change_no_normal_form_with_any_sign_of_the_first_plane():
+    for sign in map(chr, (*range(0xD800), *range(0xE000, 0x10000))):
+        text = f"a{sign}b 5{sign}，3 中{sign}文"
+
+        assert normal(text) == slow_normal(text), hex(ord(sign))
+
+
+@st.composite
+def formatted_twice(draw):
+    """Two texts of one normal form, more often than not."""
+    words = draw(
+        st.lists(st.sampled_from(["port", "9100", "5 Mb", "small", "v2.1", "离线", "不", "é", "Ａ１", "`x`", "3,000"]), max_size=6)
+    )
+    marks = [
+        draw(st.lists(st.sampled_from([" ", "  ", "\n- ", "，", " **", ". ", "<b>", " `"]), min_size=len(words), max_size=len(words)))
+        for _ in "ab"
+    ]
+    return tuple("".join(mark + word for mark, word in zip(some, words, strict=True)) for some in marks)
+
+
+@settings(deadline=None, max_examples=1000)
+@given(st.one_of(formatted_twice(), st.tuples(odd_texts, odd_texts), st.sampled_from([*FORMATTED, *MEANT])))
+def test_texts_of_one_normal_form_have_one_key_and_others_have_another(pair):
+    one, other = pair
+    looks = Looks()
+
+    assert (looks.same(one) == looks.same(other)) == (normal(one) == normal(other))
+    assert looks.same(looks.same(other)) == looks.same(other)
+    if normal(one) == normal(other):
+        assert Look(one).letters == Look(other).letters
+
+
+@settings(deadline=None, max_examples=1000)
+@given(st.one_of(formatted_twice(), st.tuples(odd_texts, odd_texts)))
+def test_texts_of_the_same_marks_have_the_same_digits(pair):
+    one, other = map(Look, pair)
+
+    if one.marks == other.marks:
+        assert one.digits == other.digits
+    assert other.marks == tuple(
+        t for t in other.normal.split(" ") if t in sameness._TURNING or t in sameness._TURNING_HAN or not t.isalpha() or t.endswith("n't")
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("北京张伟在上海大学，。 ab1丂李明、\n"), max_size=60).map("".join))
+def test_the_names_of_a_text_are_those_of_its_clauses_remembered_or_not(text):
+    told: dict[str, tuple[str, ...]] = {}
+    whole = [p.word for p in posseg.dt.cut(text.replace("丂", " ")) if p.flag[:2] in chinese._NAME_TAGS and len(p.word) > 1]
+
+    assert list(chinese.proper_names(text)) == whole
+    assert list(chinese.proper_names(text, told=told)) == whole
+    assert list(chinese.proper_names(text, told=told)) == whole

@@ -129,3 +129,17 @@ def test_grouping_changes_nothing(number):
 )
 def test_hostile_runs_are_read(text):
     values(text)
+
+
+@given(
+    st.sampled_from(["7", "7.0", "0.5", "50%", "1,200", "1.2k", "一千二百", "30 天", "thirty days", "720 h", "3.10", "3.1", "¥5", "5 元"]),
+    st.data(),
+)
+def test_amounts_of_one_unit_are_the_same_if_their_numbers_are_equal(written, data):
+    (one,), (other,) = (
+        values(written),
+        values(data.draw(st.sampled_from(["7", "1200", "30 days", "0.5 h", "1800 s", "5 元", "3.1", "50 percent"]))),
+    )
+
+    if (one.unit and one.unit == other.unit) or (not one.unit and not other.unit and "." not in one.written):
+        assert same(one, other) == (one.parts == other.parts)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crag_middleware.stages.words import finder, terms
 from crag_middleware.stages.worth import WIDEST, Reading, Sheet, Traits, read
 
 WORDS = [
@@ -148,3 +149,20 @@ def test_nothing_asked_and_nothing_found_are_no_error() -> None:
     assert (empty.words, empty.traits, empty.worth) == ([], [], [])
     assert empty.share(frozenset({"x"})) == 0
     assert worths("", sheet(), sheet("A.")) == [[], worths("the", sheet(), sheet("A."))[1]]
+
+
+@settings(deadline=None)
+@given(QUESTIONS, turns())
+def test_shortcuts_change_no_number(question: str, sheets: list[Sheet]) -> None:
+    """The shares as their formulas have them, without a look at which must be 0."""
+    reading = read(question, sheets)
+    share, asked = reading.share, frozenset(terms(question))
+
+    for sheet, own, row in zip(sheets, reading.words, reading.traits, strict=True):
+        title = finder(asked)(sheet.title)
+        told = title.union(*own[:1])
+        for i, (words, traits) in enumerate(zip(own, row, strict=True)):
+            assert traits.words == share(words)
+            assert traits.titled == share(words | title)
+            assert traits.around == share(words.union(*own[max(0, i - 1) : i + 2]))
+            assert traits.news == (share(words - told) / share(asked - told) if share(asked - told) else 0.0)

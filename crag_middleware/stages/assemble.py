@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Literal
 
+from crag_middleware.stages.blocks import blocks
 from crag_middleware.stages.conflicts import conflicts
 from crag_middleware.stages.fences import seen
 from crag_middleware.stages.fit import Shown, fit
 from crag_middleware.stages.grounding import RULES
 from crag_middleware.stages.injection import FLAGGED
 from crag_middleware.stages.question import FENCE, FENCE_TAG, LEAD_IN
-from crag_middleware.stages.sentences import MAX_CHARS, pieces
+from crag_middleware.stages.sentences import MAX_CHARS
 from crag_middleware.types import Conflict, Graded, Language, Passage, Source, Status, Strip
 
 NOTES: dict[Status, dict[Language, str]] = {
@@ -215,7 +216,8 @@ def _excerpt(text: str, strips: Sequence[Strip]) -> str:
 
 def _is_line(strip: Strip) -> bool:
     """Whether the strip is a table row, a list item, a heading or the like, which needs a line of its own."""
-    return any(piece.kind != "prose" for piece in pieces(strip.text[:MAX_CHARS])[:1])
+    first = next(blocks(strip.text[:MAX_CHARS]), None)
+    return first is not None and first.kind != "prose"
 
 
 def _between(left: str, beside_line: bool, *, inside: bool) -> str:

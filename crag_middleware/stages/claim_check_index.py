@@ -137,8 +137,9 @@ class Part:
         """The windows around the sentences that have most of a claim's words and values, best first."""
         scores: Counter[int] = Counter()
         for term in terms:
+            weight = width(term)
             for place in {place for name in _names(term) for place in self._index.places(name)}:
-                scores[place] += width(term)  # type: ignore[assignment]  # a Counter of floats
+                scores[place] += weight  # type: ignore[assignment]  # a Counter of floats
         if values:
             for sentence in self.sentences:
                 if sentence.values:

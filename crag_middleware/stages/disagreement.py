@@ -5,8 +5,10 @@ a name, a year or an ordinary word, may be what the statement is about, and then
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import cached_property
 from typing import NamedTuple
 
 from crag_middleware.stages.claim_check_tokens import AT_LEAST, AT_MOST, NOT, Token, is_han, plain, term_list, tokens, width
@@ -132,6 +134,11 @@ class Statement:
         self.charged = charged(self.text.casefold())
         self.topic = tuple(f"#{token.value.kind} {token.value.unit}" if token.value else token.key for token in self.tokens)
 
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How often each of its words stands in it."""
+        return Counter(token.key for token in self.tokens if _width(token))
+
 
 class Difference(NamedTuple):
     """What two statements that say much the same differ in.
@@ -164,7 +171,12 @@ def differ(first: Statement, second: Statement, *, at_least: float = FEWEST) -> 
 
 
 def _other_value(first: Statement, second: Statement, at_least: float) -> Difference | None:
-    if first.denies != second.denies or opposed(first.charged, second.charged) or not _may_compete(first.values, second.values):
+    if first.denies != second.denies or opposed(first.charged, second.charged):
+        return None
+    # What a table or a template makes hundreds of, and is the quickest to tell.
+    if first.topic == second.topic and sum(not same(*pair) for pair in zip(first.values, second.values, strict=True)) != 1:
+        return None
+    if not _may_compete(first.values, second.values) or not _may_share(first, second, SHARED, at_least):
         return None
     laid = _Laid(first, second)
     if laid.shared < SHARED or laid.weight < at_least or laid.strange:
@@ -183,10 +195,24 @@ def _denial(first: Statement, second: Statement, at_least: float) -> Difference 
         return None
     if _IF.search(first.text) or _IF.search(second.text) or opposed(first.charged - _TELLING, second.charged - _TELLING):
         return None
+    if not _may_share(first, second, SHARED_DENIED, at_least, turned=_TURNED):
+        return None
     laid = _Laid(first, second, turning=True)
     if laid.shared < SHARED_DENIED or laid.weight < at_least or laid.strange or laid.alone or not all(same(a, b) for a, b in laid.values):
         return None
     return Difference(laid.turned, laid.shared) if laid.turned else None
+
+
+_ROUNDED = 1e-9
+_TURNED = 2.0
+"""At most so many words of a statement are those that deny the other (see `_turn`)."""
+
+
+def _may_share(first: Statement, second: Statement, share: float, at_least: float, *, turned: float = 0.0) -> bool:
+    """Whether the words that two statements have in common, in any order, may be such a share of all, and so many; laid side by side they are never more."""
+    few, many = sorted((first.counts, second.counts), key=len)
+    common = sum(min(count, many[key]) * width(key) for key, count in few.items() if key in many)
+    return common >= at_least and common >= (share - _ROUNDED) * (max(first.weight, second.weight) - turned)
 
 
 class _Laid:
@@ -203,7 +229,7 @@ class _Laid:
 
     def __init__(self, first: Statement, second: Statement, *, turning: bool = False) -> None:
         one, other = first.tokens, second.tokens
-        steps = SequenceMatcher(None, first.topic, second.topic, autojunk=False).get_opcodes()
+        steps = _steps(first.topic, second.topic)
         equal = [(one[a + i], other[c + i]) for step, a, b, c, _ in steps if step == "equal" for i in range(b - a)]
         self.weight = sum(_width(token) for token, _ in equal)
         self.values = [(a.value, b.value) for a, b in equal if a.value and b.value]
@@ -232,6 +258,13 @@ class _Laid:
         self.turned = self.turned if turns == 1 else None
         most = max(first.weight - dropped[0], second.weight - dropped[1])
         self.shared = self.weight / most if most > 0 else 0.0
+
+
+def _steps(one: Sequence[str], other: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
+    """How one becomes the other, as `SequenceMatcher.get_opcodes` tells it."""
+    if one == other:
+        return [("equal", 0, len(one), 0, len(other))] if one else []
+    return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
 
 
 def _turn(one: Sequence[Token], a: int, b: int, other: Sequence[Token], c: int, d: int) -> tuple[str, str] | None:

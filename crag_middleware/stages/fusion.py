@@ -54,7 +54,8 @@ def fused(passages: Sequence[Passage], rules: MergeRules) -> list[float]:
         ranks.sort()
     return [
         fsum(
-            _worth(passage, route, ranks[0] - bisect_left(spare[route, query], ranks[0]), rules) for (route, query), ranks in places.items()
+            _worth(passage, route, max(1, ranks[0] - bisect_left(spare[route, query], ranks[0])), rules)
+            for (route, query), ranks in places.items()
         )
         for passage, places in zip(passages, best, strict=True)
     ]

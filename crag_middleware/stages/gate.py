@@ -13,6 +13,12 @@ _FENCE = re.compile(r"[ \t]{0,12}(?:[-*>] )?(`{3,}|~{3,})")
 _SURE = re.compile(r"(?:(?:^|[\s(\"“‘*_])[a-z]{4,}|[\]】])[)\"'”’*_]*\.\Z")
 """What stands before a full stop that is no abbreviation, number, initial or address: a long word, a citation. The rest is seen when a space follows."""
 
+MAX_HELD = 2000
+"""A longer sentence is let go in parts, after a word or at twice the length: what is held is looked at again and again."""
+
+MAX_LINE_START = 200
+"""Of a line's beginning, which tells whether it is the fence of a block of code."""
+
 _NEXT = {True: "这", False: " The"}
 """What a next sentence might begin with, after a Chinese stop or another one."""
 
@@ -43,11 +49,12 @@ class Gate:
         done = []
         for character in text:
             self._held += character
-            self._line += character
+            if len(self._line) < MAX_LINE_START:
+                self._line += character
             if character == "\n":
                 done += self._end_of_line()
-            elif not self._fence and self._ends():
-                done.append(self._let_go(is_code=False))
+            elif self._is_full() or (not self._fence and self._ends()):
+                done.append(self._let_go(is_code=bool(self._fence)))
         return done
 
     def end(self) -> list[Sentence]:
@@ -67,17 +74,22 @@ class Gate:
         sentence, self._held = Sentence(self._held, is_code), ""
         return sentence
 
+    def _is_full(self) -> bool:
+        return len(self._held) >= MAX_HELD and (self._held[-1].isspace() or len(self._held) >= 2 * MAX_HELD)
+
     def _ends(self) -> bool:
         """Whether what is held is a complete sentence."""
         last = self._held[-1]
         if last.isspace():
+            if self._held[-2:-1].isspace():
+                return False  # It was no end at the first of them.
             before = self._held.rstrip().rstrip("\"'”’*_)]")
             return before.endswith((".", "!", "?", "…")) and self._is_cut(self._held.rstrip())
         if last in HAN_STOPS:
             return self._is_cut(self._held)
         if last in "!?":
             return False
-        return last == "." and self._held.count("`") % 2 == 0 and _SURE.search(self._held[-24:]) is not None and self._is_cut(self._held)
+        return last == "." and _SURE.search(self._held[-24:]) is not None and self._held.count("`") % 2 == 0 and self._is_cut(self._held)
 
     def _is_cut(self, text: str) -> bool:
         """Whether another sentence could begin after the text."""

@@ -1,7 +1,9 @@
 """Changes to an answer that is written: sentences that nothing supports go, citations that are missing come."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 
 from crag_middleware.stages.gate import Gate
 from crag_middleware.types import Checked, Claim, Ground
@@ -10,7 +12,7 @@ CLEARLY = 0.8
 """P(supported) from which a source clearly supports a statement."""
 
 _MARKS = re.compile(r"\A(?:[ \t]*[\[【［〔][\d\s,，、;；\-–—~至到KWkw]{1,40}[\]】］〕])+")
-_BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)、])?\s*\Z")
+_BULLET = re.compile(r"\s*+(?:[-*+•]|\d{1,3}[.)、])?\s*\Z")
 _SHUT = ".。!！?？…"
 
 
@@ -19,10 +21,13 @@ def without(text: str, claims: Sequence[Claim]) -> str:
 
     Empty if nothing but bullets and blanks would be left.
     """
+    starts = sorted(claim.start for claim in claims)
+    reach = [*accumulate((claim.end for claim in sorted(claims, key=lambda claim: claim.start)), max)]
     gate, kept, place, dropped = Gate(), "", 0, ""
     for sentence in [*gate.feed(text), *gate.end()]:
         start, place = place, place + len(sentence.text)
-        if not sentence.is_code and any(claim.start < place and claim.end > start for claim in claims):
+        before = bisect_left(starts, place)
+        if not sentence.is_code and before and reach[before - 1] > start:
             dropped += sentence.text
         else:
             kept += after_dropped(sentence.text, dropped, kept)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from itertools import chain, groupby
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from crag_middleware.stages.fusion import MergeRules as MergeRules
 from crag_middleware.stages.fusion import finite, fused, strength
 from crag_middleware.stages.joining import all_hits, join, parts
-from crag_middleware.stages.sameness import Look, Looks
+from crag_middleware.stages.sameness import Looks
 from crag_middleware.stages.vectors import Vector, cosine, unit
 from crag_middleware.stages.versions import newest_first
 from crag_middleware.types import Graded, Hit, Label, Passage
@@ -70,7 +71,7 @@ def merge(passages: Iterable[Passage], rules: MergeRules) -> tuple[Passage, ...]
         settled, pool = len(fewer) == len(pool), fewer
         if settled:
             break
-    ordered = _best_first(pool, rules)
+    ordered = pool  # Best first: nothing was joined in the last round.
     scores = sorted(fused(ordered, rules), reverse=True)
     leading = newest_first(ordered, ordered, looks)
     return _with_own_ids(
@@ -89,14 +90,15 @@ def _without_copies(passages: Sequence[Passage], rules: MergeRules, looks: Looks
         keyed = [(-len(parts(p)), -strength(p, own[p.id], rules), *_tie(p), i) for i in copies for p in (passages[i],)]
         ranked = [passages[key[-1]] for key in sorted(keyed)]
         best = ranked[0]
-        vectors = (p.vector for p in ranked if unit(p.vector) and looks[p.text].normal == looks[best.text].normal)
-        distinct.append(replace(best, hits=hits, vector=next(vectors, None)))
+        vectors = (p.vector for p in ranked if unit(p.vector) and looks.same(p.text) == looks.same(best.text))
+        vector = next(vectors, None)
+        distinct.append(best if hits == best.hits and vector is best.vector else replace(best, hits=hits, vector=vector))
     return distinct
 
 
 def _names(passage: Passage, looks: Looks) -> list[tuple[str, ...]]:
     """What makes copies of passages that have it in common."""
-    return [(passage.origin, looks[passage.text].normal), *((passage.origin, hit.route, hit.id) for hit in passage.hits)]
+    return [(passage.origin, looks.same(passage.text)), *((passage.origin, hit.route, hit.id) for hit in passage.hits)]
 
 
 def _groups(names: Sequence[Iterable[Hashable]]) -> list[list[int]]:
@@ -118,26 +120,41 @@ def _groups(names: Sequence[Iterable[Hashable]]) -> list[list[int]]:
     return list(groups.values())
 
 
+class _Compared:
+    """A passage as it is compared with others, and those that were found to be near-copies of it."""
+
+    def __init__(self, passage: Passage, looks: Looks) -> None:
+        self.passage, self.look, self.copies = passage, looks[passage.text], [passage]
+
+    @cached_property
+    def vector(self) -> Vector | None:
+        """Of length 1."""
+        return unit(self.passage.vector)
+
+    def is_near(self, other: "_Compared", near: float | None) -> bool:
+        """Whether two texts are near-copies. The cheaper comparison comes first: hardly any two passages pass it."""
+        look, its_look, its_vector = self.look, other.look, other.vector
+        if near is not None and self.vector and its_vector and len(self.vector) == len(its_vector):
+            return cosine(self.vector, its_vector) >= near - _ROUNDING and not look.says_other(its_look)
+        return look.marks == its_look.marks and look.share(its_look) >= ALIKE and not look.says_other(its_look)
+
+
 def _without_near_copies(passages: Sequence[Passage], rules: MergeRules, looks: Looks) -> list[Passage]:
     """From the best on, each passage that is no near-copy of one before it; compared with those that stay, so that no chain leads from one text to another."""
     ordered = _best_first(passages, rules)
-    kept: list[tuple[Passage, Vector | None, Look, list[Passage]]] = []
+    kept: list[_Compared] = []
+    comparable: defaultdict[tuple[str, bytes], list[_Compared]] = defaultdict(list)
     for passage in newest_first(ordered, ordered, looks):
-        vector, look = unit(passage.vector), looks[passage.text]
-        for stays, its_vector, its_look, copies in kept:
-            if stays.origin == passage.origin and _near(vector, look, its_vector, its_look, rules.near):
-                copies.append(passage)
+        one = _Compared(passage, looks)
+        rivals = comparable[passage.origin, one.look.digits]
+        for stays in rivals:
+            if one.is_near(stays, rules.near):
+                stays.copies.append(passage)
                 break
         else:
-            kept.append((passage, vector, look, [passage]))
-    return [replace(stays, hits=all_hits(copies)) for stays, _, _, copies in kept]
-
-
-def _near(vector: Vector | None, look: Look, its_vector: Vector | None, its_look: Look, near: float | None) -> bool:
-    """Whether two texts are near-copies. The cheaper comparison comes first: hardly any two passages pass it."""
-    if near is not None and vector and its_vector and len(vector) == len(its_vector):
-        return cosine(vector, its_vector) >= near - _ROUNDING and not look.says_other(its_look)
-    return look.marks == its_look.marks and look.share(its_look) >= ALIKE and not look.says_other(its_look)
+            kept.append(one)
+            rivals.append(one)
+    return [replace(one.passage, hits=all_hits(one.copies)) if len(one.copies) > 1 else one.passage for one in kept]
 
 
 def _best_first(passages: Sequence[Passage], rules: MergeRules) -> list[Passage]:
@@ -155,9 +172,27 @@ def _tie(passage: Passage) -> tuple[Any, ...]:
         passage.text,
         passage.id,
         passage.origin,
-        repr(passage),
-        unit(passage.vector) or (),
+        _Last(passage),
     )
+
+
+class _Last:
+    """What decides last between passages; few come so far, and it is costly to make."""
+
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Last) and self._key == other._key
+
+    def __lt__(self, other: "_Last") -> bool:
+        return self._key < other._key
+
+    __hash__ = None  # type: ignore[assignment]  # compared only
+
+    @cached_property
+    def _key(self) -> tuple[str, Vector]:
+        return repr(self._passage), unit(self._passage.vector) or ()
 
 
 def _with_own_ids(passages: Sequence[Passage]) -> tuple[Passage, ...]:

@@ -60,6 +60,8 @@ class Outline:
         near = [i]
         for _ in range(MAX_DEPTH):
             near = [j for k in near for j in self.over.get(k, ()) if j not in found]
+            if not near:
+                return
             found.update(near)
             yield from near
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import heapify, heappop, heappush
 from math import exp
 
@@ -126,6 +127,7 @@ class Turn:
         along: list[set[int]] = [set() for _ in self.pages]
         repeating = [False] * len(self.pages)
         said: set[tuple[str, ...]] = set()
+        telling = cache(self._told)
         covered = frozenset[str]()
         left = [(-p, n, i, 0) for n, row in enumerate(worth) for i, p in enumerate(row) if p > 0]
         heapify(left)
@@ -138,14 +140,14 @@ class Turn:
                 again = reading.share(reading.words[n][i] & covered)
                 heappush(left, (-_beside(worth[n][i], again), n, i, len(covered)))
                 continue
-            if self._told(n, i) in said:
+            if telling(n, i) in said:
                 repeating[n] = True
                 continue
             covered |= reading.words[n][i]
             picks[n].append((i, -value))
             shown = self.pages[n].leaned_on(i) if cut else {i}
             along[n] |= shown
-            said.update(self._told(n, j) for j in shown)
+            said.update(telling(n, j) for j in shown)
         return picks
 
     def _told(self, n: int, i: int) -> tuple[str, ...]:

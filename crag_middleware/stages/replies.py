@@ -42,8 +42,8 @@ def json_values(text: str) -> Iterator[Any]:
 
 
 _AMOUNT = re.compile(
-    r"(?:about|around|approx(?:imately|\.)?|[~≈约]|大约|大概)?\s*(?P<of_100>百分之)?\s*(?P<number>\+?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[+-]?\d{1,3})?)"
-    r"\s*(?P<percent>%|per ?cent|pct)?(?:(?:/|out of|of)\s*(?P<whole>\d+(?:\.\d+)?))?\s*(?:\([^()\d]*\))?\.?",
+    r"(?:about|around|approx(?:imately|\.)?|[~≈约]|大约|大概)?\s*+(?P<of_100>百分之)?\s*+(?P<number>\+?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:e[+-]?\d{1,3})?)"
+    r"\s*+(?P<percent>%|per ?cent|pct)?(?:(?:/|out of|of)\s*+(?P<whole>\d+(?:\.\d+)?))?\s*+(?:\([^()\d]*\))?\.?",
     re.IGNORECASE,
 )
 _THOUSANDS = re.compile(r"\+?[1-9]\d*,\d{3}")

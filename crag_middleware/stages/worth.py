@@ -116,7 +116,8 @@ def read(question: str, sheets: Sequence[Sheet]) -> Reading:
     share = _share(question, [*words, [title for sheet, title in zip(sheets, titles, strict=True) if sheet.title]])
     rows = _traits(question, sheets, words, titles, share)
     by_meaning = BY_MEANING if any(map(any, words)) else BY_MEANING_ALONE
-    worth = [[_probability(one, *(by_meaning if sheet.near else BY_WORDS)) for one in row] for sheet, row in zip(sheets, rows, strict=True)]
+    probability = cache(_probability)  # Of the strips without a word of the question most have the same numbers.
+    worth = [[probability(one, *(by_meaning if sheet.near else BY_WORDS)) for one in row] for sheet, row in zip(sheets, rows, strict=True)]
     return Reading(words, share, rows, worth)
 
 
@@ -139,17 +140,18 @@ def _traits(
     for sheet, own, title, whole, (near, behind) in zip(sheets, words, titles, wholes, _nearness(sheets), strict=True):
         told = title.union(*own[:1])
         left = share(asked - told)
+        by_title, by_page = share(title), share(whole)
         rows.append(
             [
                 Traits(
                     words=share(found),
-                    titled=share(found | title),
-                    around=share(found.union(*own[max(0, i - 1) : i + 2])),
-                    news=share(found - told) / left if left else 0.0,
+                    titled=share(found | title) if found else by_title,
+                    around=share(found.union(*near_by)) if any(near_by := own[max(0, i - 1) : i + 2]) else 0.0,
+                    news=share(found - told) / left if left and found else 0.0,
                     opens=float(i == 0),
                     kind=kind(strip),
-                    title_behind=share(title) - best_title,
-                    page_behind=share(whole) - best_page,
+                    title_behind=by_title - best_title,
+                    page_behind=by_page - best_page,
                     near=near[i],
                     near_behind=behind,
                 )
