@@ -63,7 +63,7 @@ def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, An
         **_identity(passage),
         "rank": passage.rank,
         "score": _number(passage.score),
-        "hits": [{**asdict(hit), "score": _number(hit.score)} for hit in passage.hits],
+        "hits": [{"route": h.route, "query": h.query, "rank": h.rank, "id": h.id, "score": _number(h.score)} for h in passage.hits],
         "fused_score": _rounded(passage.fused_score, 6),
         "rerank_score": _number(passage.rerank_score),
         "confidence": _number(passage.confidence),
