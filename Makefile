@@ -8,10 +8,10 @@ INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types layers bench lock clean
+.PHONY: help demo test test-slow test-lowest fuzz audit-deps lint format types layers bench soak turns lock clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(VENV)/.installed ## run the demo: four turns on real parts, no key and no network needed
 	@$(RUN) examples/demo.py $(ARGS)
@@ -21,6 +21,19 @@ test: $(VENV)/.installed-dev ## run the tests; `make test ARGS="-k tenant"` pick
 
 test-slow: $(VENV)/.installed-dev ## run the tests that take long: soak, fuzzing, a thousand cancelled turns
 	@$(RUN) -m pytest -m slow $(ARGS)
+
+test-lowest: $(VENV)/.installed-dev ## run some of the tests on the lowest versions that pyproject.toml allows (needs a package index)
+	@$(PIP) install uv
+	@$(RUN) tools/lowest.py $(VENV)-lowest
+	@$(VENV)-lowest/bin/python -m pytest $(or $(ARGS),tests/test_end_to_end.py tests/test_agents.py tests/test_milvus_search.py tests/test_knowledge_open.py tests/test_chat_model.py)
+
+fuzz: $(VENV)/.installed-dev ## feed every reader of outside data with what coverage suggests, some seconds each; ARGS="60 citations" for longer
+	@$(PIP) install atheris
+	@$(RUN) fuzz/run.py $(ARGS)
+
+audit-deps: $(VENV)/.installed-dev ## look the pinned versions up in the public advisories (needs the network)
+	@$(PIP) install pip-audit
+	@$(RUN) -m pip_audit --requirement constraints.txt --no-deps --disable-pip
 
 lint: $(VENV)/.installed-dev ## check style and format
 	@$(RUN) -m ruff check .
@@ -41,6 +54,13 @@ bench: $(VENV)/.installed-dev ## measure what the middleware adds to a model cal
 	@$(RUN) benchmarks/refine.py
 	@$(RUN) benchmarks/grading.py
 	@$(RUN) benchmarks/streaming.py
+
+soak: $(VENV)/.installed-dev ## 10,000 turns of 20 tenants, 200 at a time, with faults: about 10 minutes
+	@$(RUN) benchmarks/soak.py $(ARGS)
+
+turns: $(VENV)/.installed-dev ## what a grounded turn takes beside other ways, and how much of a request prompt caches can keep: about 6 minutes
+	@$(RUN) benchmarks/turns.py --check
+	@$(RUN) benchmarks/prompt_cache.py
 
 lock: $(VENV)/.installed-dev ## write constraints.txt anew from pyproject.toml
 	@$(RUN) tools/lock.py

@@ -68,7 +68,7 @@ class Gate:
             self._fence = found[1]
         elif found and found[1].startswith(self._fence):
             self._fence = ""
-        return [self._let_go(is_code=was_code or bool(self._fence))] if self._held.strip() else []
+        return [self._let_go(is_code=was_code or bool(self._fence))] if self._held.strip() or self._is_full() else []
 
     def _let_go(self, *, is_code: bool) -> Sentence:
         sentence, self._held = Sentence(self._held, is_code), ""
