@@ -214,7 +214,7 @@ def _dimension(embeddings: Embeddings) -> int:
         dimension = len(embeddings.embed_query("knowledge"))
     except GraphBubbleUp:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised on as ours
         msg = f"the embeddings could not embed a word ({type(error).__name__}); they are needed to open the knowledge"
         # Not `from error`: it may quote a key.
         raise ConfigError(msg) from None
