@@ -8,7 +8,7 @@ INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-lowest fuzz audit-deps lint format types layers bench soak turns lock clean
+.PHONY: help demo serve site screenshots test test-slow test-lowest fuzz audit-deps lint format types layers bench soak turns lock dist clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,7 +19,16 @@ demo: $(VENV)/.installed ## run the demo: four turns on real parts, no key and n
 test: $(VENV)/.installed-dev ## run the tests; `make test ARGS="-k tenant"` picks some
 	@$(RUN) -m pytest $(ARGS)
 
-test-slow: $(VENV)/.installed-dev ## run the tests that take long: soak, fuzzing, a thousand cancelled turns
+serve: $(VENV)/.installed-serve ## run the chat service: two tenants, a page, no key and no network needed
+	@$(RUN) examples/chat_service/serve.py $(ARGS)
+
+site: $(VENV)/.installed-docs ## write the site of the documents to build/site
+	@$(RUN) -m mkdocs build --quiet
+
+screenshots: $(VENV)/.installed-browser ## take the pictures of the documents anew (needs Chromium)
+	@$(RUN) tools/screenshots.py docs/pictures
+
+test-slow: $(VENV)/.installed-browser $(VENV)/.installed-docs ## run the tests that take long: the page in a browser, fuzzing, a thousand cancelled turns
 	@$(RUN) -m pytest -m slow $(ARGS)
 
 test-lowest: $(VENV)/.installed-dev ## run some of the tests on the lowest versions that pyproject.toml allows (needs a package index)
@@ -65,6 +74,9 @@ turns: $(VENV)/.installed-dev ## what a grounded turn takes beside other ways, a
 lock: $(VENV)/.installed-dev ## write constraints.txt anew from pyproject.toml
 	@$(RUN) tools/lock.py
 
+dist: $(VENV)/.installed-dev ## build wheel and source archive into dist/
+	@$(RUN) -m hatchling build
+
 clean: ## remove the environments, caches and the demo's data
 	rm -rf .venv .venv-* .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
@@ -81,4 +93,16 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the test tools into $(VENV)"
 	@$(INSTALL) --group dev
+	@touch $@
+
+$(VENV)/.installed-serve: $(VENV)/.installed
+	@$(INSTALL) --editable ".[local,files,serve]"
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	@$(INSTALL) --group docs
+	@touch $@
+
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	@$(INSTALL) --group browser
 	@touch $@

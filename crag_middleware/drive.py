@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
-from langchain.agents.middleware.internal_call_transformer import internal_call_metadata
-from langchain_core.runnables.config import RunnableConfig, ensure_config, var_child_runnable_config
 from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.breaker import COOL_DOWN_S, Permit
 from crag_middleware.errors import ConfigError, CRAGError, let_pass
 from crag_middleware.pool import completed
+from crag_middleware.runs import SeenCall, asee, metered_config, see
+from crag_middleware.runs import hidden_config as hidden_config
+from crag_middleware.runs import running_under as running_under
 from crag_middleware.steps import Call, Plan, Spending, Stage, Step, Timings, Together
 from crag_middleware.types import Spent
 from crag_middleware.world import Stopwatch, World
@@ -37,6 +38,7 @@ class _Begun:
 
     call: Call[Any]
     permit: Permit | None
+    seen: SeenCall
     future: "Future[Any]"
 
 
@@ -94,37 +96,14 @@ async def arun(plan: Plan[T], world: World) -> T:
         return await afinish(plan, lambda step: _aperform(step, world, watch))
 
 
-def _metered(world: World) -> RunnableConfig:
-    """The hidden config, with the turn's meter among its callbacks."""
-    config = hidden_config()
-    return {**config, "callbacks": world.meter.heard(config.get("callbacks"))}
-
-
-def hidden_config() -> RunnableConfig:
-    """The running config, marked as that of an inner call: callbacks and traces see it, the streams of the user don't."""
-    config = ensure_config()  # Not `merge_configs`, which would name each callback of it twice.
-    tags, metadata = config.get("tags") or [], config.get("metadata") or {}
-    return {**config, "tags": list(dict.fromkeys([*tags, "nostream"])), "metadata": {**metadata, **internal_call_metadata()}}
-
-
-@contextmanager
-def running_under(config: RunnableConfig) -> Iterator[None]:
-    """Whatever is called inside runs under this config; under `hidden_config`, models are seen by callbacks and traces, and hidden from the user's streams."""
-    token = var_child_runnable_config.set(config)
-    try:
-        yield
-    finally:
-        var_child_runnable_config.reset(token)
-
-
 def _perform(step: Step, world: World, watch: Stopwatch) -> Any:
     match step:
         case Call():
             call = watch.within(step)
-            with running_under(_metered(world)):
+            with running_under(metered_config(world)):
                 return _settle(_begin(call, world), world, call.timeout_s)
         case Together(calls):
-            with running_under(_metered(world)):
+            with running_under(metered_config(world)):
                 return _all(tuple(map(watch.within, calls)), world)
         case Stage() | Timings() | Spending():
             return _local(step, world, watch)
@@ -135,10 +114,10 @@ def _perform(step: Step, world: World, watch: Stopwatch) -> Any:
 async def _aperform(step: Step, world: World, watch: Stopwatch) -> Any:
     match step:
         case Call():
-            with running_under(_metered(world)):
+            with running_under(metered_config(world)):
                 return await _asettle(watch.within(step), world)
         case Together(calls):
-            with running_under(_metered(world)):
+            with running_under(metered_config(world)):
                 return await _aall(tuple(map(watch.within, calls)), world)
         case Stage() | Timings() | Spending():
             return _local(step, world, watch)
@@ -178,11 +157,14 @@ def _start(call: Call[Any], world: World) -> "Future[Any]":
 
 def _begin(call: Call[Any], world: World) -> _Begun:
     """The call under way, if it may be asked."""
-    permit = world.admit(call)
+    seen, permit = see(call, world), None
     try:
-        return _Begun(call, permit, _start(call, world))
-    except ConfigError:
+        permit = world.admit(call)
+        with seen.inside():
+            return _Begun(call, permit, seen, _start(call, world))
+    except CRAGError as error:
         world.settle(call, permit, None)
+        seen.end(error)
         raise
 
 
@@ -203,6 +185,7 @@ def _all(calls: tuple[Call[Any], ...], world: World) -> tuple[Any, ...]:
             if isinstance(it, _Begun):
                 world.pools.of(it.call.port).leave(it.future)
                 world.settle(it.call, it.permit, None)
+                it.seen.end(CancelledError())
 
 
 def _begun_or_error(call: Call[Any], world: World) -> _Begun | CRAGError:
@@ -215,11 +198,17 @@ def _begun_or_error(call: Call[Any], world: World) -> _Begun | CRAGError:
 def _settle(begun: _Begun, world: World, timeout_s: float) -> Any:
     """The call's result within the time that is left."""
     call, future = begun.call, begun.future
-    with _told(call, world, begun.permit):
-        try:
-            return call.read(future.result(timeout_s))
-        except TimeoutError:
-            raise _unanswered(call, future, world) from None
+    try:
+        with _told(call, world, begun.permit):
+            try:
+                result = call.read(future.result(timeout_s))
+            except TimeoutError:
+                raise _unanswered(call, future, world) from None
+    except BaseException as error:
+        begun.seen.end(error)
+        raise
+    begun.seen.end(result)
+    return result
 
 
 def _outcome(begun: _Begun, world: World, since: float) -> Any:
@@ -231,7 +220,20 @@ def _outcome(begun: _Begun, world: World, since: float) -> Any:
 
 
 async def _asettle(call: Call[T], world: World) -> T:
-    """The call's result within its deadline; a port without async form runs in a thread."""
+    """The call's result within its deadline."""
+    seen = await asee(call, world)
+    try:
+        with seen.inside():
+            result = await _aanswer(call, world)
+    except BaseException as error:
+        await seen.aend(error)
+        raise
+    await seen.aend(result)
+    return result
+
+
+async def _aanswer(call: Call[T], world: World) -> T:
+    """What the port answers; one without async form runs in a thread."""
     port, permit = world.ports[call.port], world.admit(call)
     with _told(call, world, permit):
         if port.async_ is None:

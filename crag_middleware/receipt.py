@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from crag_middleware.types import Evidence, Graded, Passage, Side, Source
+from crag_middleware.types import Evidence, Graded, Passage, Question, Side, Source
 
 SCHEMA_VERSION = 1
 """Rises when a key of the receipt changes its meaning or goes away."""
@@ -26,6 +26,8 @@ def record(
     return {
         "schema": SCHEMA_VERSION,
         "name": name,
+        "shadow": False,
+        "tenant": "",
         "message_id": question.message_id,
         "status": evidence.status,
         "skipped": question.skip,
@@ -55,6 +57,33 @@ def record(
         "tokens": evidence.tokens,
         "timings_ms": dict(evidence.timings_ms),
     }
+
+
+Skipped = Literal["not_reached", "disabled", "failed"]
+"""Why nothing was looked up that had nothing to do with the question."""
+
+
+def unasked(why: Skipped, question: Question, *, name: str, reasons: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The receipt of a turn in which nothing was looked up.
+
+    Args:
+        why: The reason.
+        question: What was asked.
+        name: The middleware instance's name.
+        reasons: What failed, by step, as short codes.
+    """
+    nothing = record(Evidence(question=question, status="skipped"), name=name, detail="injected")
+    return {**nothing, "skipped": why, "degraded": [{"step": step, "reason": reason} for step, reason in (reasons or {}).items()]}
+
+
+def shadowed(receipt: Mapping[str, Any], *, tenant: str) -> dict[str, Any]:
+    """The receipt, marked as that of a turn which nothing of it reached.
+
+    Args:
+        receipt: What would have been done.
+        tenant: A digest of the tenant's id, so that receipts can be told apart by it; empty if there was no tenant.
+    """
+    return {**receipt, "shadow": True, "tenant": tenant}
 
 
 def _passage(graded: Graded, source: Source | None, detail: str) -> dict[str, Any]:
@@ -121,8 +150,8 @@ def _identity(passage: Passage) -> dict[str, Any]:
 _SAID = {
     "no_evidence": "no evidence found; the model was told so",
     "retrieval_failed": "the knowledge could not be searched; the model was told so",
-    "skipped": "nothing to look up",
 }
+_SKIPPED = {"disabled": "switched off for this turn", "failed": "could not run"}
 _PLACES = {"knowledge": "the knowledge", "web": "the web"}
 _NOTES = {
     "no_rewriter": "no rewriter: the question was searched in the user's own words",
@@ -151,8 +180,10 @@ _ALARMS = {
 def explain(receipt: Mapping[str, Any]) -> str:
     """The receipt as a few lines of text for a person."""
     if receipt["status"] == "skipped":
-        return f"skipped    {_SAID['skipped']} ({receipt['skipped']})"
+        said = _SKIPPED.get(receipt["skipped"], "nothing to look up")
+        return "\n".join((f"skipped    {said} ({receipt['skipped']})", *[f"{'without':<11}{_failed(d)}" for d in receipt["degraded"]]))
     rows = [
+        *([("shadow", "nothing of this reached the model or the user")] if receipt.get("shadow") else []),
         ("verdict", f"{receipt['verdict'] or 'none'}: {_SAID.get(receipt['status']) or _grounds(receipt['sources'])}"),
         *([("together", _together(receipt))] if receipt.get("sufficiency") is not None else []),
         ("calibrated", receipt.get("calibration") or "no, the evaluator's numbers as they are"),
@@ -164,7 +195,7 @@ def explain(receipt: Mapping[str, Any]) -> str:
         *[("to the web", f'"{q}"') for q in receipt["web_queries"]],
         *[("web", _attempt(a)) for a in receipt.get("web_attempts", ())],
         *[("from the web", f"dropped {d['url'] or d['title']}: {d['reason']}") for d in receipt.get("web_dropped", ())],
-        *[("without", f"{d['step']} failed: {d['reason']}") for d in receipt["degraded"]],
+        *[("without", _failed(d)) for d in receipt["degraded"]],
         *[("note", _note(n, receipt)) for n in dict.fromkeys(receipt["notes"])],
         *[("ran short", _RUNGS[rung]) for rung in receipt.get("rungs", ())],
         *[("alarm", _ALARMS[a["alarm"]].format(**a)) for a in receipt.get("alarms", ())],
@@ -176,6 +207,10 @@ def explain(receipt: Mapping[str, Any]) -> str:
     if not receipt["web_queries"]:
         rows.insert(-2, ("to the web", "nothing"))
     return "\n".join(f"{name:<11}{value}" for name, value in rows)
+
+
+def _failed(degraded: Mapping[str, Any]) -> str:
+    return f"{degraded['step']} failed: {degraded['reason']}"
 
 
 def _route_names(receipt: Mapping[str, Any]) -> list[str]:

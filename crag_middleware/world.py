@@ -12,6 +12,7 @@ from crag_middleware.meter import Meter
 from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call, PortName
+from crag_middleware.telemetry import OpenTelemetry
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class World:
         breaker: The circuits; without them every port is asked every time.
         pools: The threads of blocking ports.
         meter: What the turn has cost so far.
+        telemetry: Where spans of calls go; None for nowhere.
     """
 
     ports: Mapping[PortName, Bound]
@@ -44,6 +46,7 @@ class World:
     breaker: Breaker | None = None
     pools: Pools = _POOLS
     meter: Meter = field(default_factory=Meter)
+    telemetry: OpenTelemetry | None = None
 
     def is_instant(self, call: Call[T]) -> bool:
         """Whether the call never waits, so that it needs neither a thread nor time nor a circuit."""

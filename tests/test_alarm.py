@@ -421,7 +421,7 @@ def test_health_is_asked_for_a_tenant_and_keeps_no_id():
     middleware = crag([passage("a")], agent_id="tenant-a", tenant="tenant-a")
     ask(agent_with(middleware)[0], "Which port?")
 
-    assert "tenant-a" not in str(vars(middleware._alarm))
+    assert "tenant-a" not in str(vars(middleware._parts.alarm))
     for wrong in (None, "", "  ", 3):
         with pytest.raises(TenantError):
             middleware.health(wrong)

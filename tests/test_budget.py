@@ -314,7 +314,7 @@ def test_a_port_that_failed_three_times_in_a_row_is_left_alone_for_that_tenant_a
 
     passages = {"a": [PORT], "b": [PORT]}
     middleware = crag(vector_store=ScriptedRetriever(passages), evaluator=Flaky(), agent_id=lambda runtime: runtime.context["agent_id"])
-    middleware._breaker._now = lambda: now[0]
+    middleware._parts.breaker._now = lambda: now[0]
     agent, _ = agent_with(middleware, replies=["ok"] * 20)
 
     def reason(tenant):
@@ -344,7 +344,7 @@ def test_the_turns_own_deadline_opens_no_circuit(how, hangs):
 @both
 def test_blocking_calls_left_behind_are_counted_and_a_tenant_without_threads_is_told_busy(how, hangs):
     middleware = crag([PORT], evaluator=hangs, settings=CRAGSettings(grade_timeout_s=0.1))
-    middleware._pools._size = 4
+    middleware._parts.pools._size = 4
     agent, _ = agent_with(middleware, replies=["ok"] * 5)
     reasons = [next(d["reason"] for d in ask(agent, QUESTION, how)["crag"]["degraded"] if d["step"] == "grade") for _ in range(3)]
     assert reasons == ["timeout", "timeout", "busy"]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from langchain.agents.middleware import ModelFallbackMiddleware, SummarizationMiddleware
 from langchain.agents.structured_output import ToolStrategy
+from langchain.tools import ToolRuntime, tool
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 from pydantic import BaseModel
 
 from crag_middleware.adapters.chat_claim_checker import ChatModelClaimChecker
@@ -417,3 +418,40 @@ def test_parts_in_threads_see_the_caller_s_context_and_are_told_the_tenant(how: 
         REQUEST.reset(token)
 
     assert told == [("retrieve", "a", "request of b"), ("grade", "a", "request of b")]
+
+
+# A subagent's state handed on by a tool
+
+
+def test_a_receipt_that_a_tool_hands_on_from_a_subagent_of_another_tenant_counts_for_nothing():
+    """deepagents' `task` puts the whole state of a subagent into its parent's, under the same keys."""
+    inner, _ = agent_with(crag([passage("Coffee is 3 EUR.", "coffee")], agent_id="b", tenant="b"), replies=["3 EUR [1]."])
+
+    @tool
+    def task(question: str, runtime: ToolRuntime) -> Command:
+        """Ask the other department."""
+        state = inner.invoke({"messages": [("user", question)]})
+        handed_on = {key: value for key, value in state.items() if key != "messages"}
+        return Command(update={**handed_on, "messages": [ToolMessage(state["messages"][-1].text, tool_call_id=runtime.tool_call_id)]})
+
+    call = AIMessage("", tool_calls=[{"name": "task", "args": {"question": "What is coffee?"}, "id": "1"}])
+    outer, _ = agent_with(crag([passage("Tea is 2 EUR.", "tea")], agent_id="a"), replies=[call, "Tea is 2 EUR [1]."], tools=[task])
+
+    result = outer.invoke({"messages": [("user", "What is tea?")]})
+
+    assert [source["id"] for source in result["crag"]["sources"]] == ["tea"]
+    assert [citation["id"] for citation in result["crag"]["answer"]["citations"]] == ["tea"]
+    assert result["messages"][-1].response_metadata["crag"]["citations"][0]["id"] == "tea"
+
+
+def test_a_receipt_that_was_handed_on_is_put_back_where_answers_are_not_checked():
+    unchecked = crag([passage("Tea is 2 EUR.", "tea")], settings=CRAGSettings(verify=False))
+
+    @tool
+    def task(runtime: ToolRuntime) -> Command:
+        """Ask the other department."""
+        return Command(update={"crag": {"sources": []}, "messages": [ToolMessage("ok", tool_call_id=runtime.tool_call_id)]})
+
+    outer, _ = agent_with(unchecked, replies=[AIMessage("", tool_calls=[{"name": "task", "args": {}, "id": "1"}]), "2 EUR"], tools=[task])
+
+    assert [source["id"] for source in outer.invoke({"messages": [("user", "What is tea?")]})["crag"]["sources"]] == ["tea"]

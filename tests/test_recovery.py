@@ -41,7 +41,7 @@ def milvus(tmp_path: Path) -> Iterator[LiteProcess]:
 def middleware(milvus: LiteProcess) -> CRAGMiddleware:
     store = open_store(milvus.uri, "k", embedding_function=[WordEmbeddings()])
     built = CRAGMiddleware(store, TENANT_ID, evaluator=ScriptedEvaluator(), settings=CRAGSettings(retrieve_timeout_s=1.0))
-    built._breaker = Breaker(lambda: 30.0 * time.monotonic())  # rests of a second in place of half a minute
+    built._parts.breaker = Breaker(lambda: 30.0 * time.monotonic())  # rests of a second in place of half a minute
     return built
 
 
@@ -92,7 +92,7 @@ def test_turns_go_on_while_milvus_is_down_and_find_it_again(milvus: LiteProcess,
 
 def test_a_circuit_that_opened_lets_milvus_back_in_after_its_rest(milvus: LiteProcess, middleware: CRAGMiddleware, turn: Turn) -> None:
     clock = [1000.0]
-    middleware._breaker = Breaker(lambda: clock[0])
+    middleware._parts.breaker = Breaker(lambda: clock[0])
     milvus.kill()
     down = [turn()["degraded"] for _ in range(5)]
     milvus.start()

@@ -20,7 +20,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", str(report)]
-        subprocess.run([*command, "--group", "dev", *BUILD, ".[local,e5,files,evals]"], cwd=ROOT, check=True)
+        subprocess.run([*command, "--group", "dev", "--group", "docs", "--group", "browser", *BUILD, ".[all]"], cwd=ROOT, check=True)
         found = json.loads(report.read_text())["install"]
     pins = {re.sub(r"[-_.]+", "-", m["name"]).lower(): m["version"] for m in (item["metadata"] for item in found)}
     pins.pop("crag-middleware")
