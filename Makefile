@@ -23,7 +23,7 @@ serve: $(VENV)/.installed-serve ## run the chat service: two tenants, a page, no
 	@$(RUN) examples/chat_service/serve.py $(ARGS)
 
 site: $(VENV)/.installed-docs ## write the site of the documents to build/site
-	@$(RUN) -m mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 
 screenshots: $(VENV)/.installed-browser ## take the pictures of the documents anew (needs Chromium)
 	@$(RUN) tools/screenshots.py docs/pictures

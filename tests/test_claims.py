@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crag_middleware.stages.claims import claims, is_refusal
@@ -147,6 +147,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=25).map("".join))
+@example("I don't know;1. ;")
 @settings(max_examples=300, deadline=None)
 def test_claims_stand_in_order_where_they_say(answer):
     found = claims(answer)

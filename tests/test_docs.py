@@ -12,7 +12,17 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import crag_middleware
-from crag_middleware import CRAGSettings, GradingError, RefineError, RetrievalError, RewriteError, Thresholds, WebSearchError
+from crag_middleware import (
+    CRAGSettings,
+    GradingError,
+    RefineError,
+    RetrievalError,
+    RewriteError,
+    Thresholds,
+    WebSearchError,
+    ports,
+    testing,
+)
 from crag_middleware.adapters import inner_model, tavily
 from crag_middleware.adapters.given_settings import FIXED
 from crag_middleware.adapters.reranker_evaluator import RERANKER_THRESHOLDS
@@ -26,7 +36,8 @@ from crag_middleware.types import Evidence, Grade, Graded, Passage, Question
 from tests.support.chat_server import serve_chat
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BESIDE = [path for path in sorted(ROOT.glob("*.md")) if path not in DOCUMENTS]
 
 
 def examples() -> list[tuple[str, str]]:
@@ -46,7 +57,7 @@ def test_an_example_in_the_documents_compiles_and_imports_public_names_only(code
         assert name in crag_middleware.__all__
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize("document", DOCUMENTS + BESIDE, ids=lambda document: str(document.relative_to(ROOT)))
 def test_a_link_to_a_file_leads_to_one(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text())
 
@@ -151,3 +162,27 @@ def test_the_tenants_page_lists_every_setting_that_is_the_same_for_all() -> None
     section = (ROOT / "docs" / "tenants.md").read_text().partition("refused here:")[2].partition(". ")[0]
 
     assert set(re.findall(r"`(\w+)`", section)) == FIXED
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+
+    assert sorted(re.findall(r"^::: crag_middleware\.(\w+)$", pages, re.MULTILINE)) == crag_middleware.__all__
+
+
+def test_the_reference_has_every_suite_and_every_port() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+
+    assert set(re.findall(r"^::: crag_middleware\.testing\.(\w+)$", pages, re.MULTILINE)) == set(testing.__all__)
+    protocols = {
+        name for name, value in vars(ports).items() if getattr(value, "_is_protocol", False) and value.__module__ == ports.__name__
+    }
+    assert set(re.findall(r"^::: crag_middleware\.ports\.(\w+)$", pages, re.MULTILINE)) == protocols
+
+
+def test_every_place_that_the_architecture_names_is_there() -> None:
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("## To change X")[2]
+
+    places = [name for name in re.findall(r"`([\w./*-]+)`", table) if "/" in name or name.endswith((".py", ".yml"))]
+    assert len(places) > 30
+    assert [place for place in places if not any(any(base.glob(place)) for base in (ROOT / "crag_middleware", ROOT))] == []

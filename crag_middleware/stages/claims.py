@@ -116,7 +116,7 @@ def _asserted(answer: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         return
     position = start
     for turn in (*TURN.finditer(answer, start, end), None):
-        stop = turn.start() if turn else end
+        stop = position + len(answer[position : turn.start()].rstrip()) if turn else end
         if not _refuses(answer[position:stop]):
             begin = _past_opening(answer, position, stop)
             if begin < stop and _asserts(answer[begin:stop]):
