@@ -508,7 +508,7 @@ class TestTheCommand:
     def test_nothing_is_made_where_nothing_is(self, lite_uri: str, here: Path, arguments: tuple[str, ...], told: str) -> None:  # noqa: F811
         done = crag("audit", *(argument.format(uri=lite_uri) for argument in arguments))
 
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert told in done.output
         assert not Path("missing.db").exists()
         assert MilvusClient(lite_uri).list_collections() == []

@@ -143,12 +143,12 @@ def test_a_warning_says_which_aim_is_not_met(tmp_path):
         (["--languages", "zh"], "no question is in the language 'zh'"),
     ],
 )
-def test_what_can_not_be_calibrated_is_one_line_and_exit_code_1(tmp_path, crag_calibrate, arguments, message):
+def test_what_can_not_be_calibrated_is_one_line_and_exit_code_2(tmp_path, crag_calibrate, arguments, message):
     written(tmp_path / "mine.jsonl")
 
     result = crag_calibrate(*arguments)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith("crag: ")
     assert message in last

@@ -82,7 +82,7 @@ def test_the_same_run_is_not_overwritten_and_can_be_extended(here: Path) -> None
     again = crag(*command, "--limit", 2)
     more = crag(*command, "--limit", 4, "--resume")
 
-    assert (again.exit_code, again.stderr.count("is there already")) == (1, 1)
+    assert (again.exit_code, again.stderr.count("is there already")) == (2, 1)
     assert more.exit_code == 0
     assert "graded 4 of 8" in more.stderr.splitlines()[0]
 
@@ -145,10 +145,10 @@ def test_a_chat_model_on_ones_own_server_is_measured_with_its_calls_and_tokens(h
         ([FIXTURE, "-e", "own_grader:scripted", "--resume"], "there is no run at"),
     ],
 )
-def test_input_that_can_not_be_used_is_one_line_and_exit_code_1(arguments: list[object], said: str) -> None:
+def test_input_that_can_not_be_used_is_one_line_and_exit_code_2(arguments: list[object], said: str) -> None:
     result = crag("eval", "relevance", *arguments)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert line.startswith("crag: ")
@@ -182,7 +182,7 @@ def test_the_program_itself_exits_with_one_line_and_no_private_text(here: Path) 
     refused = program("eval", "relevance", bad, "-e", "own_grader:scripted")
     done = program("eval", "relevance", FIXTURE, "-e", "own_grader:scripted", "--limit", 2, "--languages", "zh")
 
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert refused.stderr == f"crag: {bad}, line 1: `passages.0.text`: Input should be a valid string\n"
     assert (done.returncode, "CMRC 2018 (zh)" in done.stdout) == (0, True), done.stderr
     assert done.stderr.splitlines()[-1] == "graded 4 of 4"
@@ -196,7 +196,7 @@ def test_without_the_extra_one_line_says_what_to_install(here: Path) -> None:
         command, cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=100
     )
 
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert result.stderr == 'crag: measuring and calibrating need the extra `evals`: pip install "crag-middleware[evals]"\n'
 
 

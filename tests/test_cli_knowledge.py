@@ -151,7 +151,7 @@ def test_a_file_that_fails_is_exit_code_1_and_the_others_are_in(here: Path) -> N
 def test_input_that_can_not_be_used_is_one_line_and_makes_no_file(here: Path, arguments: list[str], told: str) -> None:
     result = crag(*arguments)
 
-    assert (result.exit_code, told in result.stderr) == (1, True), result.output
+    assert (result.exit_code, told in result.stderr) == (2, True), result.output
     assert len(result.stderr.splitlines()) == 1
     assert not (here / "typo.db").exists()
 
@@ -166,7 +166,7 @@ def test_a_collection_of_other_embeddings_says_which(here: Path) -> None:
 
     result = crag("ingest", "docs", "-a", "support")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "made with the embeddings 'own-words'; name them with --embeddings" in result.stderr
 
 
@@ -204,7 +204,7 @@ def test_which_collection_to_migrate_must_be_clear(here: Path) -> None:
 
     result = crag("migrate", "old.db", "-a", "a", "-e", "own_words:Own")
 
-    assert (result.exit_code, result.stderr) == (1, "crag: name the collection with --from; there are: one, two\n")
+    assert (result.exit_code, result.stderr) == (2, "crag: name the collection with --from; there are: one, two\n")
 
 
 def test_as_a_program_it_says_one_line_when_stopped_and_goes_on(here: Path) -> None:

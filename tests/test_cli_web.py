@@ -82,7 +82,7 @@ def test_a_search_that_fails_is_exit_code_1_with_the_reason(server: WebServer) -
 def test_input_that_can_not_be_used_is_one_line(arguments: list[str], told: str) -> None:
     shown = crag(QUESTION, *arguments)
 
-    assert shown.exit_code == 1
+    assert shown.exit_code == 2
     assert told in shown.output
 
 

@@ -135,10 +135,10 @@ def test_a_chat_model_on_ones_own_server_is_measured_with_its_calls(here: Path, 
         ([FIXTURE, "--resume"], "there is no run at"),
     ],
 )
-def test_input_that_can_not_be_used_is_one_line_and_exit_code_1(here: Path, arguments: list[object], said: str) -> None:
+def test_input_that_can_not_be_used_is_one_line_and_exit_code_2(here: Path, arguments: list[object], said: str) -> None:
     result = crag("eval", "claims", *arguments)
 
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     (told,) = result.stderr.splitlines()
     assert told.startswith("crag: ")
     assert said in told

@@ -75,7 +75,7 @@ def test_a_run_is_not_overwritten_and_goes_on_with_more(here: Path) -> None:
     again = crag(*command, "--limit", 2)
     more = crag(*command, "--limit", 4, "--resume")
 
-    assert (again.exit_code, again.stderr.count("is there already")) == (1, 1)
+    assert (again.exit_code, again.stderr.count("is there already")) == (2, 1)
     assert more.exit_code == 0
     assert "refined 4 of 8" in more.stderr.splitlines()[0]
 
@@ -106,10 +106,10 @@ def test_a_chat_model_on_ones_own_server_is_measured_with_its_calls_and_tokens(h
         ([FIXTURE, "-r", "words", "--resume"], "there is no run at"),
     ],
 )
-def test_input_that_can_not_be_used_is_one_line_and_exit_code_1(arguments: list[object], said: str) -> None:
+def test_input_that_can_not_be_used_is_one_line_and_exit_code_2(arguments: list[object], said: str) -> None:
     result = crag("eval", "refinement", *arguments)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert line.startswith("crag: ")
@@ -121,7 +121,7 @@ def test_a_run_of_a_refiner_is_none_to_compare(here: Path) -> None:
 
     result = crag("eval", "compare", "run", "run")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "is no run of version 1; `crag eval relevance` writes one" in result.stderr
 
 

@@ -74,14 +74,14 @@ def test_the_command_prints_a_table_and_writes_the_run(data: Path, tmp_path: Pat
         (["answers.jsonl", "--resume"], "there is no run at"),
     ],
 )
-def test_input_that_can_not_be_used_is_one_line_and_exit_code_1(
+def test_input_that_can_not_be_used_is_one_line_and_exit_code_2(
     data: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[object], said: str
 ) -> None:
     monkeypatch.chdir(data.parent)
 
     result = crag("eval", "refusal", *arguments)
 
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     (told,) = result.stderr.splitlines()
     assert said in told
 

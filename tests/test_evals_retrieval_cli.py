@@ -62,7 +62,7 @@ def test_a_stopped_run_goes_on_where_it_was(here: Path) -> None:
 
     assert (stopped.exit_code, stopped.stderr.splitlines()[-1]) == (1, "crag: stopped; the same command with --resume goes on")
     assert 1 < len(kept) < 5
-    assert (again.exit_code, again.stderr.count("is there already")) == (1, 1)
+    assert (again.exit_code, again.stderr.count("is there already")) == (2, 1)
     assert resumed.exit_code == 0, resumed.output
     assert (folder / "rows.jsonl").read_text().splitlines()[: len(kept)] == kept
     assert [one["questions"] for one in json.loads((folder / "report.json").read_text())["sets"]] == [2, 2]
@@ -81,6 +81,6 @@ def test_a_stopped_run_goes_on_where_it_was(here: Path) -> None:
 def test_what_cannot_be_used_is_one_line_and_nothing_is_written(here: Path, options: tuple[str, ...], said: str) -> None:
     result = crag("eval", "retrieval", FIXTURE, *options)
 
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr.splitlines()[-1]
     assert not (here / "crag-eval").exists()

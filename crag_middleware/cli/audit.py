@@ -1,6 +1,5 @@
 """`crag audit`: known attacks on the boundary between tenants, tried against canary rows."""
 
-import json
 import logging
 import secrets
 from collections.abc import Iterator
@@ -12,16 +11,14 @@ import typer
 from rich.table import Table
 
 from crag_middleware.adapters.milvus_errors import guarded
-from crag_middleware.cli.collections import DEFAULT_URI, Database, EmbeddingsName, Token, client, existing, opened
-from crag_middleware.cli.knowledge import AsJson
-from crag_middleware.cli.shared import console, stoppable
+from crag_middleware.cli.collections import DEFAULT_URI, Database, EmbeddingsName, Token, Uri, client, existing, opened
+from crag_middleware.cli.shared import AsJson, console, print_json, stoppable
 from crag_middleware.knowledge.knowledge import Knowledge
 
 
 def audit(
-    uri: Annotated[
-        str, typer.Argument(metavar="URI", envvar="CRAG_URI", help="A file of Milvus Lite that ends in .db, or a server's address.")
-    ] = DEFAULT_URI,
+    place: Annotated[str | None, typer.Argument(metavar="[URI]", help="The same as --uri.", show_default=False)] = None,
+    uri: Uri = DEFAULT_URI,
     collection: Annotated[
         str | None,
         typer.Option(
@@ -37,10 +34,10 @@ def audit(
     from crag_middleware.audit import audit as attacked
 
     logging.getLogger("crag_middleware").addHandler(logging.NullHandler())  # warnings that the attacks provoke are no news beside the table
-    with stoppable("the canary rows are deleted"), _store(uri, token, database, collection, embeddings) as store:
+    with stoppable("the canary rows are deleted"), _store(place or uri, token, database, collection, embeddings) as store:
         outcomes = attacked(store)
     if as_json:
-        typer.echo(json.dumps([asdict(outcome) for outcome in outcomes], ensure_ascii=False, indent=2))
+        print_json([asdict(outcome) for outcome in outcomes])
     else:
         table = Table("attack", "what was tried", "outcome", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for one in outcomes:

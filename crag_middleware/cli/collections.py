@@ -1,7 +1,7 @@
 """Which collection a command is about: its options, and opening it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -79,13 +79,33 @@ def opened(
     """
     name_own_modules()
     kept = _notes(uri, token, database, collection)
-    model = kept.get("crag.embedding_name", LocalEmbeddings.model)
-    if embeddings is None and model not in _BY_MODEL:
-        msg = f"the collection {collection!r} was made with the embeddings {model!r}; name them with --embeddings package.module:attribute"
-        raise ConfigError(msg)
-    made = named_embeddings(embeddings or _BY_MODEL[model])
+    made = embeddings_of(collection, kept.get("crag.embedding_name", LocalEmbeddings.model), embeddings)
     kind = isolation or kept.get("crag.isolation", SHARED)
     return open_knowledge(uri, made, collection=collection, isolation=kind, token=token, database=database)
+
+
+def searchable(
+    uri: str, token: str | None, database: str | None, collection: str, embeddings: str | None, isolation: Isolation | None = None
+) -> Knowledge:
+    """The collection to search, which must be there, with the embeddings that made it.
+
+    Raises:
+        ConfigError: It is not there, or can't be opened, or not with these embeddings, or has another isolation.
+    """
+    _check_there(_notes(uri, token, database, collection), uri, collection)
+    return opened(uri, token, database, collection, embeddings, isolation)
+
+
+def embeddings_of(collection: str, remembered: str, named: str | None) -> Embeddings:
+    """The embeddings that are named, or else those that a collection remembers.
+
+    Raises:
+        ConfigError: None are named, and those are none of ours; or they can't be built.
+    """
+    if named is None and remembered not in _BY_MODEL:
+        msg = f"the collection {collection!r} was made with the embeddings {remembered!r}; name them with --embeddings package.module:attribute"
+        raise ConfigError(msg)
+    return named_embeddings(named or _BY_MODEL[remembered])
 
 
 def existing(uri: str, token: str | None, database: str | None, collection: str, isolation: Isolation | None = None) -> Knowledge:
@@ -95,9 +115,7 @@ def existing(uri: str, token: str | None, database: str | None, collection: str,
         ConfigError: It is not there, was not made by `open_knowledge`, or has another isolation.
     """
     kept = _notes(uri, token, database, collection)
-    if not kept:
-        msg = f"there is no collection {collection!r} at {_place(uri)} that `crag ingest` or `open_knowledge` made"
-        raise ConfigError(msg)
+    _check_there(kept, uri, collection)
     stand_in, name = _Unneeded(int(kept["crag.embedding_dimension"])), kept["crag.embedding_name"]
     kind = isolation or kept.get("crag.isolation", SHARED)
     return open_knowledge(uri, stand_in, collection=collection, isolation=kind, token=token, database=database, embedding_name=name)
@@ -126,6 +144,12 @@ def _notes(uri: str, token: str | None, database: str | None, collection: str) -
         there = found.has_collection(collection)
         notes: dict[str, Any] = found.describe_collection(collection).get("properties") or {} if there else {}
     return {key: value for key, value in notes.items() if key.startswith("crag.")}
+
+
+def _check_there(kept: Mapping[str, Any], uri: str, collection: str) -> None:
+    if not kept:
+        msg = f"there is no collection {collection!r} at {_place(uri)} that `crag ingest` or `open_knowledge` made"
+        raise ConfigError(msg)
 
 
 @contextmanager

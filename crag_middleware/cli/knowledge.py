@@ -25,13 +25,11 @@ from crag_middleware.cli.collections import (
     opened,
 )
 from crag_middleware.cli.progress import bar
-from crag_middleware.cli.shared import console, stoppable
+from crag_middleware.cli.shared import AsJson, complain, console, print_json, stoppable
 from crag_middleware.errors import ConfigError
 from crag_middleware.knowledge.files import Left
 from crag_middleware.knowledge.migrate import LeftBehind
 from crag_middleware.knowledge.splitting import DEFAULT_OVERLAP, DEFAULT_SIZE
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 MOST_NAMED = 10
 """Files named one by one; of the others the number is told."""
@@ -75,7 +73,7 @@ def ingest(
             progress=lambda state: tell(state.done, state.total, f"{state.embedded} chunks embedded, {state.source}"),
         )
     if as_json:
-        _print_json(asdict(done))
+        print_json(asdict(done))
     else:
         console().print(f"{done.files} files with {done.chunks} chunks are in, {done.unchanged} of them unchanged", soft_wrap=True)
         console().print(f"chunks: {done.embedded} embedded, {done.updated} updated, {done.removed} removed", soft_wrap=True)
@@ -98,7 +96,7 @@ def sources(
     """List a tenant's documents."""
     found = existing(uri, token, database, collection, isolation).sources(agent_id)
     if as_json:
-        _print_json([asdict(source) for source in found])
+        print_json([asdict(source) for source in found])
         return
     table = Table("source", "title", "chunks", "newest", "from", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.columns[2].justify = "right"
@@ -118,13 +116,17 @@ def delete(
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
     isolation: IsolationName = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Delete one document of a tenant."""
+    """Delete one document of a tenant. Exit code 1 if there is none of that name."""
     deleted = existing(uri, token, database, collection, isolation).delete_source(agent_id, source)
+    if as_json:
+        print_json({"deleted": deleted})
     if not deleted:
-        msg = f"the tenant has no source {source!r}; `crag sources` lists those that it has"
-        raise ConfigError(msg)
-    console().print(f"{deleted} chunks deleted")
+        complain(f"the tenant has no source {source!r}; `crag sources` lists those that it has")
+        raise typer.Exit(1)
+    if not as_json:
+        console().print(f"{deleted} chunks deleted")
 
 
 def purge(
@@ -135,12 +137,19 @@ def purge(
     collection: Collection = DEFAULT_COLLECTION,
     isolation: IsolationName = None,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete everything that a collection holds of a tenant."""
     knowledge = existing(uri, token, database, collection, isolation)
     if not yes:
-        typer.confirm(f"Delete all {knowledge.count(agent_id)} chunks of this tenant from the collection {collection!r}?", abort=True)
-    console().print(f"{knowledge.purge(agent_id)} chunks deleted")
+        typer.confirm(
+            f"Delete all {knowledge.count(agent_id)} chunks of this tenant from the collection {collection!r}?", abort=True, err=as_json
+        )
+    deleted = knowledge.purge(agent_id)
+    if as_json:
+        print_json({"deleted": deleted})
+        return
+    console().print(f"{deleted} chunks deleted")
     console().print(
         "Checkpoints and receipts of the agent, exports, logs and traces keep their copies; delete those where they are.", soft_wrap=True
     )
@@ -154,10 +163,14 @@ def export(
     database: Database = None,
     collection: Collection = DEFAULT_COLLECTION,
     isolation: IsolationName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a tenant's texts and metadata to a file, one chunk a line."""
     written = existing(uri, token, database, collection, isolation).export(agent_id, path)
-    console().print(f"{written} chunks written to {path}", soft_wrap=True)
+    if as_json:
+        print_json({"written": written, "path": str(path)})
+    else:
+        console().print(f"{written} chunks written to {path}", soft_wrap=True)
 
 
 def migrate(
@@ -213,14 +226,14 @@ def migrate(
             progress=lambda state: tell(state.done, state.total, ""),
         )
     if as_json:
-        _print_json(asdict(done) | {"complete": done.complete})
+        print_json(asdict(done) | {"complete": done.complete})
     else:
         console().print(f"{done.read} of {done.total} rows read, {done.found} of them are here now", soft_wrap=True)
         console().print(f"rows: {done.written} written, {done.updated} updated, {done.unchanged} unchanged", soft_wrap=True)
         _print_each("skipped", _behind(done.skipped))
     if not done.complete:
         _print_each("crag: refused", _behind(done.refused), stderr=True)
-        console(stderr=True).print("crag: the counts don't match: not every row of the other collection is here", soft_wrap=True)
+        complain("the counts don't match: not every row of the other collection is here")
         raise typer.Exit(1)
 
 
@@ -255,10 +268,6 @@ def _print_each(what: str, lines: Sequence[str], *, stderr: bool = False) -> Non
         out.print(f"{what}: {line}", soft_wrap=True)
     if len(lines) > MOST_NAMED:
         out.print(f"{what}: {len(lines) - MOST_NAMED} more", soft_wrap=True)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))  # noqa: T201  # what the command is for
 
 
 def _day(created_at_ms: int) -> str:

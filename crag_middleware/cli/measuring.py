@@ -2,16 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
+from rich.console import Console
 
 from crag_middleware.calibration import load_calibration
-from crag_middleware.cli.shared import console, name_own_modules, names, stoppable
+from crag_middleware.cli.shared import AsJson, console, name_own_modules, names, print_json, stoppable
 
 if TYPE_CHECKING:  # at run time `evals` is imported by its commands only: it needs an extra
     from crag_middleware.evals.runner import Progress
+
+
+class _Report(Protocol):
+    def to_json(self) -> str: ...
+
+
+ReportT = TypeVar("ReportT", bound=_Report)
 
 evals = typer.Typer(
     name="eval",
@@ -92,6 +101,7 @@ def relevance(
     negatives_only: Annotated[bool, typer.Option("--negatives-only", help="Show only passages that are known not to answer.")] = False,
     out: Out = None,
     resume: Resume = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how well an evaluator tells passages that answer a question from those that don't."""
     from crag_middleware.evals.session import measure
@@ -111,8 +121,7 @@ def relevance(
             resume=resume,
             progress=tell,
         )
-    show_report(report, console())
-    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+    _print(report, show_report, folder, as_json=as_json)
 
 
 @evals.command()
@@ -126,6 +135,7 @@ def refinement(
     baselines: Annotated[bool, typer.Option(help="Measure the baselines on the same questions.")] = True,
     out: Out = None,
     resume: Resume = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how many of the sentences that bear on the answer a refiner finds, against how much of the text it keeps."""
     from crag_middleware.evals.refinement import measure_refinement
@@ -144,8 +154,7 @@ def refinement(
             resume=resume,
             progress=tell,
         )
-    show_refinement(report, console())
-    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+    _print(report, show_refinement, folder, as_json=as_json)
 
 
 @evals.command()
@@ -161,6 +170,7 @@ def retrieval(
     languages: Languages = "",
     out: Out = None,
     resume: Resume = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure what dense search, BM25, their fusion, a reranker and MMR find, on documents stored for it in a temporary folder."""
     from crag_middleware.evals.retrieval import measure_retrieval
@@ -179,8 +189,7 @@ def retrieval(
             resume=resume,
             progress=tell,
         )
-    show_retrieval(report, console())
-    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+    _print(report, show_retrieval, folder, as_json=as_json)
 
 
 @evals.command()
@@ -193,6 +202,7 @@ def claims(
     languages: Languages = "",
     out: Out = None,
     resume: Resume = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how well a claim checker tells claims that their evidence supports from all others."""
     from crag_middleware.evals.claims import measure_claims
@@ -210,8 +220,7 @@ def claims(
             resume=resume,
             progress=tell,
         )
-    show_claims(report, console())
-    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+    _print(report, show_claims, folder, as_json=as_json)
 
 
 @evals.command()
@@ -224,6 +233,7 @@ def refusal(
     languages: Languages = "",
     out: Out = None,
     resume: Resume = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure, of answers that were written already, whether they refuse what nothing answers, and whether what they cite bears them out."""
     from crag_middleware.evals.refusal import measure_refusal
@@ -241,21 +251,25 @@ def refusal(
             resume=resume,
             progress=tell,
         )
-    show_refusal(report, console())
-    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
+    _print(report, show_refusal, folder, as_json=as_json)
 
 
 @evals.command()
 def compare(
     first: Annotated[Path, typer.Argument(metavar="RUN_A", help="The directory of a run.", show_default=False)],
     second: Annotated[Path, typer.Argument(metavar="RUN_B", help="The directory of a run on the same questions.", show_default=False)],
+    as_json: AsJson = False,
 ) -> None:
     """Compare two runs on the same questions, with confidence intervals and p-values."""
     from crag_middleware.evals.compare import compare as pair
     from crag_middleware.evals.compare import read_run
     from crag_middleware.evals.show import show_comparison
 
-    show_comparison(pair(read_run(first), read_run(second)), str(first), str(second), console())
+    compared = pair(read_run(first), read_run(second))
+    if as_json:
+        print_json([asdict(one) for one in compared])
+    else:
+        show_comparison(compared, str(first), str(second), console())
 
 
 def calibrate(
@@ -273,10 +287,13 @@ def calibrate(
     aim_missed: Annotated[float, typer.Option(metavar="SHARE", help="Answerable questions called incorrect, at most.")] = 0.05,
     aim_false: Annotated[float, typer.Option(metavar="SHARE", help="Unanswerable questions called relevant, at most.")] = 0.1,
     collection: Annotated[str, typer.Option(metavar="NAME", help="The collection that it is for.", show_default="any")] = "",
-    tenant: Annotated[str | None, typer.Option(metavar="ID", help="The agent_id that it is for.", show_default="any")] = None,
+    agent_id: Annotated[
+        str | None, typer.Option("--agent-id", "-a", "--tenant", metavar="ID", help="The tenant that it is for.", show_default="any")
+    ] = None,
     limit: Limit = None,
     languages: Languages = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the grades beside FILE; what failed is tried again.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit what an evaluator's numbers mean: a map to probabilities and the thresholds, for stated aims."""
     from crag_middleware.evals.aims import Aims
@@ -292,12 +309,18 @@ def calibrate(
             judge=named_evaluator("chat", model=judge) if judge else None,
             aims=Aims(aim_missed, aim_false),
             collection=collection,
-            tenant=tenant,
+            tenant=agent_id,
             languages=names(languages),
             limit=limit,
             resume=resume,
             progress=tell,
         )
+    if as_json:
+        reached = [asdict(one) for one in fitted.reached]
+        print_json(
+            {"calibration": fitted.calibration.model_dump(mode="json"), "reached": reached, "notes": fitted.notes, "written_to": str(out)}
+        )
+        return
     for line in summary(fitted):
         console().print(line, soft_wrap=True)
     console().print(f"written to {out}", soft_wrap=True)
@@ -311,6 +334,15 @@ def _told(done: str) -> Iterator["Callable[[Progress], None]"]:
     name_own_modules()
     with stoppable("the same command with --resume goes on"), progress(console(stderr=True), done) as tell:
         yield tell
+
+
+def _print(report: "ReportT", show: "Callable[[ReportT, Console], None]", folder: Path, *, as_json: bool) -> None:
+    """The report of a run, and where the rest of it is."""
+    if as_json:
+        typer.echo(report.to_json(), nl=False)
+        return
+    show(report, console())
+    console().print(f"more in {folder / 'report.html'} and report.json", soft_wrap=True)
 
 
 def _folder(out: Path | None, name: str) -> Path:
