@@ -1,7 +1,7 @@
 """Every number and choice of the corrective pass, with its default. Thresholds of the shipped evaluators live here too."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -97,7 +97,7 @@ class CRAGSettings(BaseModel):
         claim_timeout_s: Deadline of one check of an answer's claims, in seconds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     lower: Fraction | None = None
     upper: Fraction | None = None

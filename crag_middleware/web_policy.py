@@ -1,7 +1,7 @@
 """What a tenant's web search may do: when, where, how often, and what it is worth."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -33,7 +33,7 @@ class EvidenceScores(BaseModel):
         media_domains: Hosts that count as media beside the built-in ones.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     own: Fraction = 0.92
     official: Fraction = 0.88
@@ -63,7 +63,7 @@ class WebPolicy(BaseModel):
         scores: What sources are worth.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     mode: Literal["off", "on", "incorrect", "speculative"] = "on"
     allow_domains: tuple[str, ...] = ()

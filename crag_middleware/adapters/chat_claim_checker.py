@@ -56,7 +56,7 @@ class ChatModelClaimChecker:
         ConfigError: The model can't be built, or an argument is out of range.
     """
 
-    threshold = claim_prompt.THRESHOLD
+    threshold: float = claim_prompt.THRESHOLD
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ class WordClaimChecker:
     """
 
     instant = True
-    threshold = THRESHOLD
+    threshold: float = THRESHOLD
 
     def check(self, claims: Sequence[Claim], grounds: Sequence[Ground]) -> Sequence[Checked]:
         """What the grounds say of each claim, in the claims' order; see `stages.claim_check.check` for labels and reasons."""

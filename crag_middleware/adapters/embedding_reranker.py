@@ -25,7 +25,7 @@ class EmbeddingReranker:
     """
 
     def __init__(self, embeddings: Embeddings, *, floor: float | None = None, max_passage_chars: int = MAX_PASSAGE_CHARS) -> None:
-        self.floor = checked_floor(floor)
+        self.floor: float | None = checked_floor(floor)
         self._vectors = Vectors(embeddings, RerankError)
         self._model = model_name(embeddings) or type(embeddings).__name__
         self._max_chars = checked_max_chars(max_passage_chars)

@@ -52,7 +52,7 @@ class ModelReranker:
         if batch_size < 1:
             msg = f"`batch_size` must be at least 1, got {batch_size!r}"
             raise ConfigError(msg)
-        self.floor = checked_floor(floor)
+        self.floor: float | None = checked_floor(floor)
         self._scorer = Scorer(reranker, task="rerank", error=RerankError, max_passage_chars=max_passage_chars, by_place=floor is None)
         self._batch_size = batch_size
 

@@ -42,7 +42,7 @@ class TokenProbabilityClaimChecker:
         ConfigError: The model can't be built, or an argument is out of range.
     """
 
-    threshold = THRESHOLD
+    threshold: float = THRESHOLD
 
     def __init__(
         self, model: str | ChatModel | None = None, *, language: Literal["auto", "en", "zh"] = "en", max_ground_chars: int = 3000

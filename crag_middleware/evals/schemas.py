@@ -8,7 +8,7 @@ Keys that are not named here are ignored.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StrictBool, StringConstraints, model_validator
 
@@ -31,7 +31,7 @@ Label = Literal["relevant", "incorrect", "unselected", "counterfactual"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
 class LabelledPassage(_Part):

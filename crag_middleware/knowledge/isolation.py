@@ -62,7 +62,7 @@ class TenantStores(Knowledge):
     """
 
     def __init__(self, making: Making, connection: Mapping[str, Any], base: KnowledgeStore) -> None:
-        self.isolation = making.isolation
+        self.isolation: str = making.isolation
         self.base = base
         self.collection_name: str = base.collection_name
         self._dimension = making.dimension

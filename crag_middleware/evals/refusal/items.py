@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, StrictBool
 
@@ -16,7 +16,7 @@ KNOWN = "`question` with `answerable` and `answer`"
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
 class _Passage(_Part):

@@ -1,7 +1,7 @@
 """The lines of files with questions and the documents they are searched among, recognised by their keys. Keys that are not named here are ignored."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictInt, StringConstraints
 
@@ -14,7 +14,7 @@ _Id = Field(validation_alias=AliasChoices("id", "_id"))
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, hide_input_in_errors=True)
 
 
 class Document(_Part):
