@@ -26,7 +26,9 @@ site: $(VENV)/.installed-docs ## write the site of the documents to build/site
 	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 
 screenshots: $(VENV)/.installed-browser ## take the pictures of the documents anew (needs Chromium)
-	@$(RUN) tools/screenshots.py docs/pictures
+	@$(RUN) tools/screenshots.py build/pictures
+	@mkdir -p docs/pictures
+	@for name in desktop-light-source desktop-dark-timeline phone-light-zh-answer; do cp build/pictures/$$name.png docs/pictures/; done
 
 test-slow: $(VENV)/.installed-browser $(VENV)/.installed-docs ## run the tests that take long: the page in a browser, fuzzing, a thousand cancelled turns
 	@$(RUN) -m pytest -m slow $(ARGS)
