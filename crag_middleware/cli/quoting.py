@@ -20,7 +20,7 @@ from crag_middleware.stages.words import language
 SENTENCES = 3
 """Sentences of a source that are quoted, at most."""
 
-_BLOCK = re.compile(r"<crag_sources>\n(.*?)\n</crag_sources>\s*", re.DOTALL)
+_BEGIN, _END = "<crag_sources>\n", "\n</crag_sources>"
 _HEADER = re.compile(r"^\[(\d+)\] (knowledge|web)( \(unverified\))?: ?(.*)$", re.MULTILINE)
 _SAYS = {
     "en": {"sure": "The documents say: ", "unsure": "The documents may bear on this: ", "web": "The web says: ", "between": " "},
@@ -59,9 +59,10 @@ class QuotingChatModel(BaseChatModel):
 def _pieces(messages: Sequence[BaseMessage]) -> Iterator[str]:
     """The answer, sentence by sentence."""
     text = next((m.text for m in reversed(messages) if isinstance(m, HumanMessage)), "")
-    spoken, quoted = language(_BLOCK.sub("", text)), set[str]()
+    block, rest = _parted(text)
+    spoken, quoted = language(rest), set[str]()
     say = _SAYS[spoken]
-    for number, origin, unverified, body in _sources(text):
+    for number, origin, unverified, body in _sources(block):
         if origin in quoted:
             continue
         yield (say["between"] if quoted else "") + say["web" if origin == "web" else "unsure" if unverified else "sure"] + "“"
@@ -73,10 +74,16 @@ def _pieces(messages: Sequence[BaseMessage]) -> Iterator[str]:
         yield _NOTHING[spoken]
 
 
-def _sources(text: str) -> Iterator[tuple[str, str, bool, str]]:
+def _parted(text: str) -> tuple[str, str]:
+    """The injected block, and what stands around it; no block where there is none."""
+    before, begun, after = text.partition(_BEGIN)
+    block, ended, rest = after.partition(_END)
+    return (block, before + rest.lstrip()) if begun and ended else ("", text)
+
+
+def _sources(block: str) -> Iterator[tuple[str, str, bool, str]]:
     """The injected sources of a message, in their order: number, origin, whether it is unverified, text."""
-    block = _BLOCK.search(text)
-    headers = [*_HEADER.finditer(block[1])] if block else []
+    headers = [*_HEADER.finditer(block)]
     for header, after in zip(headers, [*headers[1:], None], strict=False):
-        body = block[1][header.end() : after.start() if after else None] if block else ""
+        body = block[header.end() : after.start() if after else None]
         yield header[1], header[2], bool(header[3]), body.strip()
