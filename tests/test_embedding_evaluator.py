@@ -319,7 +319,7 @@ def test_a_question_s_vector_that_is_none_or_of_another_size_is_a_grading_error(
 @pytest.mark.parametrize(
     "passages",
     [None, [None, None], [[], []], "ab", ["ab", "ab"], [["a"], ["b"]], [[1.0, 0.0], [1.0]], {}, 7, (v for v in [[1.0, 0.0]] * 2)],
-    ids=str,
+    ids=lambda given: type(given).__name__,
 )
 def test_passages_vectors_that_are_none_or_of_several_sizes_are_a_grading_error(passages: object) -> None:
     with pytest.raises(GradingError) as caught:

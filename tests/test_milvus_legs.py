@@ -284,7 +284,9 @@ NO_SPARSE = [OSError("SECRET"), None, [0.1, 0.2], {"SECRET": 1.0}, {-1: 1.0}, {1
 
 class TestFailingLegs:
     @pytest.mark.parametrize(
-        ("field", "embedder"), [*(("dense", Broken(x)) for x in NO_DENSE), *(("splade", BrokenSparse(x)) for x in NO_SPARSE)], ids=str
+        ("field", "embedder"),
+        [*(("dense", Broken(x)) for x in NO_DENSE), *(("splade", BrokenSparse(x)) for x in NO_SPARSE)],
+        ids=lambda given: type(given).__name__,
     )
     def test_an_embedder_that_fails_costs_its_own_leg_and_is_told(
         self, lite_uri: str, search: Search, caplog: pytest.LogCaptureFixture, field: str, embedder: Any
