@@ -16,9 +16,8 @@ help: ## show this list
 demo: $(VENV)/.installed ## run the demo: four turns on real parts, no key and no network needed
 	@$(RUN) examples/demo.py $(ARGS)
 
-# One seed for all processes: they have to collect the same tests in the same order.
-test: $(VENV)/.installed-dev ## run the tests, a process for each core; `make test ARGS="-k tenant"` picks some
-	@PYTHONHASHSEED=$$(date +%s) $(RUN) -m pytest --numprocesses auto --dist loadfile $(ARGS)
+test: $(VENV)/.installed-dev ## run the tests; `make test ARGS="-k tenant"` picks some
+	@$(RUN) -m pytest $(ARGS)
 
 serve: $(VENV)/.installed-serve ## run the chat service: two tenants, a page, no key and no network needed
 	@$(RUN) examples/chat_service/serve.py $(ARGS)
