@@ -26,8 +26,7 @@ from crag_middleware.settings import CRAGSettings
 from crag_middleware.shadow import Shadow
 from crag_middleware.telemetry import OpenTelemetry
 from crag_middleware.telling import Outlets, ReceiptSink
-from crag_middleware.tenancy import check_agent_id
-from crag_middleware.turn import digest
+from crag_middleware.tenancy import check_agent_id, digest
 from crag_middleware.turns import Enabled, Turns
 
 logger = logging.getLogger(__name__)

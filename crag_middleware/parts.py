@@ -42,8 +42,7 @@ from crag_middleware.receipt import record
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.steps import PortName
-from crag_middleware.tenancy import Scope
-from crag_middleware.turn import digest
+from crag_middleware.tenancy import Scope, digest
 from crag_middleware.types import Evidence, Spent, Trouble
 from crag_middleware.world import World
 

@@ -27,7 +27,8 @@ from crag_middleware.receipt import shadowed, unasked
 from crag_middleware.runs import silent, unseen_config
 from crag_middleware.steps import Plan
 from crag_middleware.telemetry import reason_of
-from crag_middleware.turn import Turn, digest
+from crag_middleware.tenancy import digest
+from crag_middleware.turn import Turn
 from crag_middleware.turns import Turns
 from crag_middleware.types import Question
 from crag_middleware.world import World

@@ -1,6 +1,5 @@
 """What tells one turn from another, and where an agent's state keeps what is known of it."""
 
-import hashlib
 import types
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired
@@ -22,15 +21,6 @@ class Turn:
     settings: CRAGSettings
     question: Question
     text: str
-
-
-def digest(*parts: str) -> str:
-    """A fingerprint of texts, each with its length, so that no two lists of texts share one."""
-    whole = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode("utf-8", "surrogatepass")
-        whole.update(len(encoded).to_bytes(8, "big") + encoded)
-    return whole.hexdigest()
 
 
 def state_schema(receipt_key: str, turn_key: str, *, saved: bool) -> type[AgentState[Any]]:

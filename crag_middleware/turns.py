@@ -21,8 +21,8 @@ from crag_middleware.receipt import shadowed, unasked
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.steps import Plan, spending
 from crag_middleware.telling import Outlets
-from crag_middleware.tenancy import Scope, resolve
-from crag_middleware.turn import Turn, digest, state_schema
+from crag_middleware.tenancy import Scope, digest, resolve
+from crag_middleware.turn import Turn, state_schema
 from crag_middleware.types import Evidence, Question, Spent
 from crag_middleware.verification import kept
 from crag_middleware.world import World

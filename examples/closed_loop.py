@@ -19,7 +19,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import Runtime
-from quoting_model import QuotingChatModel
 from routes_orders import Orders, start_order_service
 from web_server import start_web_server
 
@@ -45,6 +44,7 @@ from crag_middleware.stages.merge import MergeRules, arrange, marked, merge
 from crag_middleware.stages.screen import screen
 from crag_middleware.stages.webquery import compose
 from crag_middleware.stages.words import language
+from crag_middleware.testing import QuotingChatModel
 from crag_middleware.types import Graded, Source, Verdict
 
 QUESTIONS = [

@@ -23,7 +23,6 @@ from langchain.agents import create_agent
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk
-from quoting_model import QuotingChatModel
 from web_server import start_web_server
 
 from crag_middleware import (
@@ -36,6 +35,7 @@ from crag_middleware import (
     explain,
     open_knowledge,
 )
+from crag_middleware.testing import QuotingChatModel
 
 DOCUMENTS = Path(__file__).with_name("documents.json")
 HOME = Path(__file__).resolve().parent.parent / ".demo"

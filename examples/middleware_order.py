@@ -14,10 +14,10 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from quoting_model import QuotingChatModel
 from shop import ToolCallingModel, evaluator, open_shop, say
 
 from crag_middleware import CRAGMiddleware, KnowledgeStore
+from crag_middleware.testing import QuotingChatModel
 
 
 @tool

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Sequence
 
 from langchain.agents import create_agent
-from quoting_model import QuotingChatModel
 
 from crag_middleware import CRAGMiddleware, Grade, Passage, explain
+from crag_middleware.testing import QuotingChatModel
 
 SHELVES = {"museum": ["Tickets cost 12 euros.", "The museum is closed on Mondays."]}
 

@@ -14,9 +14,9 @@ from langchain.agents import create_agent
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import start_http_server
-from quoting_model import QuotingChatModel
 
 from crag_middleware import CRAGMiddleware, EmbeddingEvaluator, LocalEmbeddings, OpenTelemetry, open_knowledge
+from crag_middleware.testing import QuotingChatModel
 
 DOCUMENTS = ["Refunds are possible within 30 days of delivery.", "The frame has a warranty of 5 years."]
 QUESTIONS = ["Within how many days are refunds possible?", "Which planet has the most moons?", "Hello!"]

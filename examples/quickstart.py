@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 from langchain.agents import create_agent
-from quoting_model import QuotingChatModel
 
 from crag_middleware import CRAGMiddleware, EmbeddingEvaluator, LocalEmbeddings, explain, open_knowledge
+from crag_middleware.testing import QuotingChatModel
 
 embeddings = LocalEmbeddings()
 

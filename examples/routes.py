@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
-from quoting_model import QuotingChatModel
 from routes_graph import Graph, choose_graph
 from routes_orders import Orders, start_order_service
 
 from crag_middleware import CRAGMiddleware, EmbeddingEvaluator, LocalEmbeddings, Route, open_knowledge
+from crag_middleware.testing import QuotingChatModel
 
 DOCUMENTS = [
     "You have 30 days to return an order for a full refund; the bike must not have been ridden more than 50 km.",

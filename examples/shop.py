@@ -12,9 +12,9 @@ from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import Field
-from quoting_model import BLOCK, QuotingChatModel
 
 from crag_middleware import EmbeddingEvaluator, KnowledgeStore, LocalEmbeddings, open_knowledge
+from crag_middleware.testing import QuotingChatModel
 
 TEXTS = {
     "aurora": [
@@ -90,12 +90,12 @@ class ToolCallingModel(QuotingChatModel):
     def _pieces(self, messages: list[BaseMessage]) -> Iterator[str]:
         said = [m.text for m in messages[_asked(messages) :] if isinstance(m, ToolMessage)]
         yield "".join(f"{text} " for text in said)
-        if not said or BLOCK.search(messages[_asked(messages)].text):
+        if not said or "<crag_sources>" in messages[_asked(messages)].text:
             yield from super()._pieces(messages)
 
     def _call(self, messages: list[BaseMessage]) -> Any:
         place = _asked(messages)
-        question = BLOCK.sub("", messages[place].text)
+        question = messages[place].text.rpartition("</crag_sources>")[2]
         word = next((word for word in self.calls if word in question), None)
         if word is None or any(isinstance(m, ToolMessage) for m in messages[place:]):
             return None

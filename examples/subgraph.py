@@ -8,10 +8,10 @@ from typing import Any, Literal, NotRequired
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
-from quoting_model import QuotingChatModel
 from shop import Caller, evaluator, open_shop, say
 
 from crag_middleware import CRAGMiddleware, KnowledgeStore
+from crag_middleware.testing import QuotingChatModel
 
 
 class State(MessagesState):

@@ -8,10 +8,10 @@ from typing import Any
 
 from langchain.agents import create_agent
 from langchain_core.tools import BaseTool, tool
-from quoting_model import QuotingChatModel
 from shop import ToolCallingModel, evaluator, open_shop, say
 
 from crag_middleware import CRAGMiddleware, KnowledgeStore
+from crag_middleware.testing import QuotingChatModel
 
 
 def specialist(knowledge: KnowledgeStore, agent_id: str, matter: str) -> BaseTool:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
-from quoting_model import QuotingChatModel
 from shop import evaluator, fill, say
 
 from crag_middleware import CRAGMiddleware, CRAGSettings, KnowledgeStore
+from crag_middleware.testing import QuotingChatModel
 
 LAW = {"aurora": ["By law a seller is liable for 2 years for defects that a bike had when it was delivered. The buyer may ask for repair."]}
 

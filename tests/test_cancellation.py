@@ -236,9 +236,13 @@ async def test_cancelled_turns_leave_no_task_no_thread_and_no_socket(
     given = {"messages": HISTORY}
     loop = asyncio.get_running_loop()
     await agent.ainvoke(given)
-    begun = loop.time()
-    await asyncio.gather(*(agent.ainvoke(given) for _ in range(10)))
-    longest = 0.8 * (loop.time() - begun)  # so that most are cancelled on a machine that has become less busy, too
+
+    async def seconds() -> float:
+        begun = loop.time()
+        await agent.ainvoke(given)
+        return loop.time() - begun
+
+    longest = await seconds()
     gc.collect()
     tasks, held = asyncio.all_tasks(), sockets()
 
@@ -247,13 +251,14 @@ async def test_cancelled_turns_leave_no_task_no_thread_and_no_socket(
         under_way = [asyncio.ensure_future(agent.ainvoke(given)) for _ in range(10)]
         for turn in under_way:
             loop.call_later(chance.uniform(0, longest), turn.cancel)
+        longest = await seconds()  # beside them, as busy as the machine is now
         outcomes += await asyncio.gather(*under_way, return_exceptions=True)
     after = [await agent.ainvoke(given) for _ in range(3)]
 
     cancelled = [outcome for outcome in outcomes if isinstance(outcome, asyncio.CancelledError)]
     finished = [outcome for outcome in outcomes if isinstance(outcome, dict)]
     assert len(cancelled) + len(finished) == turns
-    assert len(cancelled) > turns / 10
+    assert len(cancelled) > turns / 2
     assert [result["crag"]["degraded"] for result in (*finished, *after) if result["crag"]["degraded"]] == []
     await until(lambda: asyncio.all_tasks() <= tasks)
     await until(lambda: not ours())

@@ -20,8 +20,8 @@ from crag_middleware.errors import ConfigError
 from crag_middleware.receipt import record, shadowed
 from crag_middleware.replay import because, own_texts, read_receipts, replay, told
 from crag_middleware.stages.decide import decide, label
+from crag_middleware.tenancy import digest
 from crag_middleware.testing import ScriptedEvaluator
-from crag_middleware.turn import digest
 from crag_middleware.types import Evidence, Grade, Graded, Passage, Question, Thresholds, Trouble
 
 ROOT = Path(__file__).resolve().parent.parent

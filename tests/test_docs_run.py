@@ -29,9 +29,8 @@ from pymilvus import DataType
 import crag_middleware
 from crag_middleware import CRAGMiddleware, EmbeddingEvaluator, open_knowledge
 from crag_middleware.adapters.given import as_evaluator, evaluator_key
-from crag_middleware.testing import ScriptedChatModel, ScriptedWebSearch
+from crag_middleware.testing import QuotingChatModel, ScriptedChatModel, ScriptedWebSearch
 from crag_middleware.types import Passage
-from examples.quoting_model import QuotingChatModel
 from tests.support.chat_server import serve_chat
 from tests.support.claims import passages_in
 from tests.support.milvus import TENANT, WordEmbeddings, WordSparse, make_collection, open_store

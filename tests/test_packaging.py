@@ -245,8 +245,7 @@ def run_installed(scripts: Path, folder: Path, *command: str) -> str:
 
 @pytest.mark.slow
 def test_the_installed_wheel_answers_without_the_checkout(installed: Path, tmp_path: Path) -> None:
-    for name in ("quickstart.py", "quoting_model.py"):
-        (tmp_path / name).write_text((ROOT / "examples" / name).read_text())
+    (tmp_path / "quickstart.py").write_text((ROOT / "examples" / "quickstart.py").read_text())
 
     assert run_installed(installed, tmp_path, "python", "-c", "import crag_middleware as c; print(c.__file__)").startswith(
         str(installed.parent)
@@ -258,7 +257,6 @@ def test_the_installed_wheel_answers_without_the_checkout(installed: Path, tmp_p
 @pytest.mark.slow
 def test_a_typed_program_over_the_installed_wheel_passes_strict_mypy(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text((ROOT / "examples" / "quickstart.py").read_text() + PROBE)
-    (tmp_path / "quoting_model.py").write_text((ROOT / "examples" / "quoting_model.py").read_text())
 
     command = [
         sys.executable,

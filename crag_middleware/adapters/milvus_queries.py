@@ -14,7 +14,7 @@ from crag_middleware.errors import CRAGError, RetrievalError
 from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call
-from crag_middleware.tenancy import Scope
+from crag_middleware.tenancy import Scope, digest
 from crag_middleware.types import Trouble
 from crag_middleware.world import World
 
@@ -47,7 +47,7 @@ class Embed:
     def world(self, pools: Pools) -> World:
         """What a driver needs to perform it, with these threads where the model blocks."""
         bound = Bound("Embeddings.embed_query", self.embedder.embed_query, self.embedder.aembed_query, instant=False)
-        return World({"embedder": bound}, report=lambda stage: None, tenant=self.scope.agent_id, pools=pools)
+        return World({"embedder": bound}, report=lambda stage: None, tenant=digest(self.scope.agent_id), pools=pools)
 
 
 @dataclass(frozen=True, slots=True)

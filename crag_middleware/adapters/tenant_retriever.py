@@ -17,7 +17,7 @@ from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.steps import MAIN, Call, ask
-from crag_middleware.tenancy import check_agent_id
+from crag_middleware.tenancy import check_agent_id, digest
 from crag_middleware.types import Found, Passage
 from crag_middleware.world import World
 
@@ -162,7 +162,7 @@ class TenantRetriever:
     async def _afind(self, agent_id: str, timeout_s: float) -> MilvusRetriever | None:
         """The async form of `_find`: in a thread, which is left behind if that is late."""
         call = Call(MAIN, (agent_id, timeout_s), {}, timeout_s, _as_it_is, RetrievalError)
-        return await arun(ask(call), World({MAIN: self._finding}, report=lambda stage: None, pools=self._pools))
+        return await arun(ask(call), World({MAIN: self._finding}, report=lambda stage: None, tenant=digest(agent_id), pools=self._pools))
 
 
 def _as_it_is(found: MilvusRetriever | None) -> MilvusRetriever | None:

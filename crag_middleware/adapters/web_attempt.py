@@ -15,7 +15,7 @@ from crag_middleware.errors import WebSearchError
 from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call, search_web
-from crag_middleware.tenancy import Scope
+from crag_middleware.tenancy import Scope, digest
 from crag_middleware.types import WebAttempt, WebFound
 from crag_middleware.web_policy import WebPolicy
 from crag_middleware.world import World
@@ -84,7 +84,7 @@ class Ask:
 
     def world(self, pools: Pools) -> World:
         """What a driver needs to perform the call, with these threads where the provider blocks."""
-        return World({"web_search": self.bound}, report=lambda stage: None, tenant=self.scope.agent_id, pools=pools)
+        return World({"web_search": self.bound}, report=lambda stage: None, tenant=digest(self.scope.agent_id), pools=pools)
 
 
 @dataclass(frozen=True, slots=True)

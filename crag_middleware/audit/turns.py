@@ -11,8 +11,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from crag_middleware.audit.outcome import Blind, must_refuse
 from crag_middleware.audit.site import HOWS, QUESTION, Site, Tenant, ask
 from crag_middleware.errors import TenantError
+from crag_middleware.tenancy import digest
 from crag_middleware.testing import ScriptedChatModel
-from crag_middleware.turn import digest
 
 
 def forged_fields(site: Site) -> None:

@@ -16,13 +16,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.adapters.inner_model import MODEL_VARIABLE
-from crag_middleware.cli.quoting import QuotingChatModel
 from crag_middleware.cli.shared import complain, console, read_text
 from crag_middleware.errors import ConfigError, CRAGError
 from crag_middleware.knowledge.knowledge import Knowledge
 from crag_middleware.middleware import CRAGMiddleware
 from crag_middleware.named import named_checker, named_evaluator, named_web_search
 from crag_middleware.settings import CRAGSettings
+from crag_middleware.testing import QuotingChatModel
 
 QUOTING = "quoting"
 """The name of the model that quotes."""

@@ -24,8 +24,7 @@ from crag_middleware.receipt import SCHEMA_VERSION
 from crag_middleware.stages.injection import FLAGGED
 from crag_middleware.stages.urls import canonical_url
 from crag_middleware.stages.write_back import Excerpt, worth_keeping
-from crag_middleware.tenancy import Scope, check_agent_id
-from crag_middleware.turn import digest
+from crag_middleware.tenancy import Scope, check_agent_id, digest
 
 logger = logging.getLogger(__name__)
 

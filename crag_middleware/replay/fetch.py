@@ -11,8 +11,7 @@ from crag_middleware.knowledge.rows import batched
 from crag_middleware.knowledge.schema import CONFIDENCE, CREATED_AT, ID, METADATA, OPTIONAL_INTEGERS, OPTIONAL_TEXT, TENANT, TEXT
 from crag_middleware.knowledge.tenant_rows import IDS_AT_ONCE, metadata_of, one_of, pages
 from crag_middleware.replay.saved import Saved
-from crag_middleware.tenancy import Scope, check_agent_id
-from crag_middleware.turn import digest
+from crag_middleware.tenancy import Scope, check_agent_id, digest
 from crag_middleware.types import Passage
 
 FIELDS = (TEXT, METADATA, CONFIDENCE, CREATED_AT, *OPTIONAL_TEXT, *OPTIONAL_INTEGERS)

@@ -11,11 +11,13 @@ class TestMine(EvaluatorSuite):
 from crag_middleware.testing.claim_suite import ClaimCheckerSuite
 from crag_middleware.testing.evaluator_suite import EvaluatorSuite
 from crag_middleware.testing.port_suites import RefinerSuite, RerankerSuite, RetrieverSuite, RewriterSuite, WebSearchSuite
+from crag_middleware.testing.quoting import QuotingChatModel
 from crag_middleware.testing.scripted import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
 
 __all__ = [
     "ClaimCheckerSuite",
     "EvaluatorSuite",
+    "QuotingChatModel",
     "RefinerSuite",
     "RerankerSuite",
     "RetrieverSuite",

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 from chat_service.access import Tenant, Tokens
 from chat_service.app import create_app
 from chat_service.serve import agent_maker
-from quoting_model import QuotingChatModel
 
 from crag_middleware import CRAGMiddleware, CRAGSettings, EmbeddingEvaluator, LocalEmbeddings, WordClaimChecker
+from crag_middleware.testing import QuotingChatModel
 
 AURORA, BOREALIS = "token-of-aurora-0123456789", "token-of-borealis-0123456789"
 TENANTS = {

@@ -43,35 +43,34 @@ class QuotingChatModel(BaseChatModel):
     def _generate(
         self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any
     ) -> ChatResult:
-        return ChatResult(generations=[ChatGeneration(message=AIMessage("".join(_pieces(messages))))])
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("".join(self._pieces(messages))))])
 
     def _stream(
         self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: CallbackManagerForLLMRun | None = None, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
-        pieces = (AIMessageChunk(content=piece) for piece in _pieces(messages))
+        pieces = (AIMessageChunk(content=piece) for piece in self._pieces(messages))
         for message in (*pieces, AIMessageChunk(content="", chunk_position="last")):
             chunk = ChatGenerationChunk(message=message)
             if run_manager:
                 run_manager.on_llm_new_token(message.text, chunk=chunk)
             yield chunk
 
-
-def _pieces(messages: Sequence[BaseMessage]) -> Iterator[str]:
-    """The answer, sentence by sentence."""
-    text = next((m.text for m in reversed(messages) if isinstance(m, HumanMessage)), "")
-    block, rest = _parted(text)
-    spoken, quoted = language(rest), set[str]()
-    say = _SAYS[spoken]
-    for number, origin, unverified, body in _sources(block):
-        if origin in quoted:
-            continue
-        yield (say["between"] if quoted else "") + say["web" if origin == "web" else "unsure" if unverified else "sure"] + "“"
-        strips = split(body)[:SENTENCES]
-        yield from (body[strip.start : after.start] for strip, after in pairwise(strips))
-        yield f"{strips[-1].text if strips else body}”{say['between']}[{number}]"
-        quoted.add(origin)
-    if not quoted:
-        yield _NOTHING[spoken]
+    def _pieces(self, messages: list[BaseMessage]) -> Iterator[str]:
+        """The answer, sentence by sentence."""
+        text = next((m.text for m in reversed(messages) if isinstance(m, HumanMessage)), "")
+        block, rest = _parted(text)
+        spoken, quoted = language(rest), set[str]()
+        say = _SAYS[spoken]
+        for number, origin, unverified, body in _sources(block):
+            if origin in quoted:
+                continue
+            yield (say["between"] if quoted else "") + say["web" if origin == "web" else "unsure" if unverified else "sure"] + "“"
+            strips = split(body)[:SENTENCES]
+            yield from (body[strip.start : after.start] for strip, after in pairwise(strips))
+            yield f"{strips[-1].text if strips else body}”{say['between']}[{number}]"
+            quoted.add(origin)
+        if not quoted:
+            yield _NOTHING[spoken]
 
 
 def _parted(text: str) -> tuple[str, str]:
