@@ -26,6 +26,7 @@ from texts import QUESTIONS, by_language
 
 from crag_middleware import CRAGMiddleware, CRAGSettings, Passage, WordClaimChecker, WordRefiner
 from crag_middleware.adapters.messages import read_question
+from crag_middleware.findings import Evidence
 from crag_middleware.receipt import record
 from crag_middleware.stages.assemble import Kept, approximate_tokens, assemble
 from crag_middleware.stages.citations import mend
@@ -35,7 +36,7 @@ from crag_middleware.stages.injection import injection
 from crag_middleware.stages.merge import MergeRules, arrange, marked, merge
 from crag_middleware.stages.selection import select
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever
-from crag_middleware.types import Evidence, Grade, Graded, Ground, Question
+from crag_middleware.types import Grade, Graded, Ground, Question
 
 Row = dict[str, float]
 NOT_IN_A_WARM_TURN = "not in a warm turn: "

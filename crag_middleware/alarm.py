@@ -11,8 +11,9 @@ from math import sqrt
 from struct import Struct
 from typing import Any, Literal, get_args
 
+from crag_middleware.findings import Evidence
 from crag_middleware.stages.decide import could_not_grade
-from crag_middleware.types import Evidence, Verdict
+from crag_middleware.types import Verdict
 
 AlarmKind = Literal["verdict_share", "grade_spread"]
 """`verdict_share`: one verdict takes nearly every turn. `grade_spread`: the probabilities lie much closer together than before."""

@@ -17,12 +17,12 @@ from langgraph.errors import GraphBubbleUp
 
 from crag_middleware.breaker import COOL_DOWN_S, Permit
 from crag_middleware.errors import ConfigError, CRAGError, let_pass
+from crag_middleware.findings import Spent
 from crag_middleware.pool import completed
 from crag_middleware.runs import SeenCall, asee, metered_config, see
 from crag_middleware.runs import hidden_config as hidden_config
 from crag_middleware.runs import running_under as running_under
 from crag_middleware.steps import Call, Plan, Spending, Stage, Step, Timings, Together
-from crag_middleware.types import Spent
 from crag_middleware.world import Stopwatch, World
 
 S = TypeVar("S")

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 from crag_middleware.calibration import Calibration, Scale
 from crag_middleware.errors import CRAGError
+from crag_middleware.findings import Dropped, Routed, Rung, Trouble, WebAttempt, WebFound
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.budget import has_room
 from crag_middleware.stages.decide import decide
 from crag_middleware.stages.merge import MergeRules
 from crag_middleware.steps import MAIN, Plan, PortName, spending
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Dropped, Graded, Memo, Passage, Routed, Rung, Trouble, Verdict, VerdictRule, WebAttempt, WebFound
+from crag_middleware.types import Graded, Memo, Passage, Verdict, VerdictRule
 from crag_middleware.web_policy import OFF, WebPolicy
 
 MODEL_PORTS = frozenset({"evaluator", "rewriter", "keywords", "decompose", "hypothetical"})

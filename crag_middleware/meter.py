@@ -12,8 +12,8 @@ from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 
+from crag_middleware.findings import Spent
 from crag_middleware.stages.assemble import approximate_tokens
-from crag_middleware.types import Spent
 
 
 class Meter(BaseCallbackHandler):

@@ -21,6 +21,7 @@ from crag_middleware.adapters.tenant_retriever import TenantPlaces
 from crag_middleware.alarm import Alarm, Change
 from crag_middleware.breaker import Breaker
 from crag_middleware.errors import ConfigError
+from crag_middleware.findings import Evidence, Spent, Trouble
 from crag_middleware.ledger import Policy
 from crag_middleware.meter import Meter
 from crag_middleware.pool import Pools
@@ -43,7 +44,6 @@ from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.refine import WordRefiner
 from crag_middleware.steps import PortName
 from crag_middleware.tenancy import Scope, digest
-from crag_middleware.types import Evidence, Spent, Trouble
 from crag_middleware.world import World
 
 logger = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ from typing import Any
 
 from crag_middleware.calibration import Scale
 from crag_middleware.errors import CRAGError, GradingError, WebSearchError
+from crag_middleware.findings import Trouble, WebFound
 from crag_middleware.ledger import Run
 from crag_middleware.stages.assemble import Kept
 from crag_middleware.stages.budget import SHORT
@@ -14,7 +15,7 @@ from crag_middleware.stages.injection import injection_score
 from crag_middleware.stages.provenance import evidence_score
 from crag_middleware.stages.sentences import split
 from crag_middleware.steps import Call, Plan, Stage, Together, grade, refine
-from crag_middleware.types import Grade, Graded, Passage, Strip, Trouble, WebFound
+from crag_middleware.types import Grade, Graded, Passage, Strip
 
 
 def weighed(passages: Sequence[Passage], run: Run) -> tuple[Passage, ...]:

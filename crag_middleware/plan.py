@@ -6,6 +6,7 @@ Here stands what happens when a step fails: the turn goes on with what is left, 
 
 from dataclasses import replace
 
+from crag_middleware.findings import Evidence, Status
 from crag_middleware.ledger import Policy, Run
 from crag_middleware.passes import graded, refined
 from crag_middleware.queries import rewritten, standalone
@@ -19,7 +20,7 @@ from crag_middleware.stages.question import LEAD_IN
 from crag_middleware.stages.words import language
 from crag_middleware.steps import Plan, Stage, Timings, spending
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Evidence, Graded, Question, Status, Verdict
+from crag_middleware.types import Graded, Question, Verdict
 from crag_middleware.web_pass import add_web, meanwhile, wants_web
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from crag_middleware.errors import ConfigError
-from crag_middleware.types import Checked, Grade, Passage, Strip, WebFound
+from crag_middleware.findings import WebFound
+from crag_middleware.types import Checked, Grade, Passage, Strip
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from crag_middleware.errors import CRAGError
+from crag_middleware.findings import Found, Routed, Trouble
 from crag_middleware.ledger import RouteRule, Run
 from crag_middleware.passes import weighed
 from crag_middleware.queries import further, spread
@@ -13,7 +14,7 @@ from crag_middleware.stages.merge import fold, marked, merge
 from crag_middleware.stages.provenance import evidence_score
 from crag_middleware.stages.selection import select
 from crag_middleware.steps import MAIN, Call, Plan, Stage, Together, embed, find_neighbours, rerank, retrieve
-from crag_middleware.types import Found, Graded, Passage, Routed, Trouble
+from crag_middleware.types import Graded, Passage
 
 RERANKED = 50
 """Passages a reranker is shown at most; those after them keep their places behind."""

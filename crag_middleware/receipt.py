@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from crag_middleware.types import Evidence, Graded, Passage, Question, Side, Source
+from crag_middleware.findings import Evidence
+from crag_middleware.types import Graded, Passage, Question, Side, Source
 
 SCHEMA_VERSION = 1
 """Rises when a key of the receipt changes its meaning or goes away."""

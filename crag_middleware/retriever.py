@@ -18,13 +18,14 @@ from pydantic import PrivateAttr
 from crag_middleware.adapters.messages import read_question
 from crag_middleware.drive import arun, run, running_under
 from crag_middleware.errors import ConfigError, RetrievalError, TenantError
+from crag_middleware.findings import Evidence
 from crag_middleware.parts import AnyKnowledge, Given, Parts
 from crag_middleware.plan import correct
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.assemble import excerpt
 from crag_middleware.steps import Plan
 from crag_middleware.tenancy import Scope, check_agent_id, resolve
-from crag_middleware.types import Evidence, Question, Source, Verdict
+from crag_middleware.types import Question, Source, Verdict
 from crag_middleware.world import World
 
 

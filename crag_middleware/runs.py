@@ -27,9 +27,9 @@ from langchain_core.tracers import LangChainTracer
 from langgraph.runtime import Runtime
 
 from crag_middleware.errors import CRAGError
+from crag_middleware.findings import Found, WebFound
 from crag_middleware.steps import MAIN, Call
 from crag_middleware.telemetry import Span, reason_of
-from crag_middleware.types import Found, WebFound
 from crag_middleware.world import World
 
 SOURCE = "crag"

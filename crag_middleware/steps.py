@@ -17,25 +17,10 @@ from crag_middleware.errors import (
     RewriteError,
     WebSearchError,
 )
+from crag_middleware.findings import Dropped, Found, Spent, Trouble, WebAttempt, WebFound
 from crag_middleware.stages.decomposing import MAX_PARTS
 from crag_middleware.tenancy import Scope, check_owners
-from crag_middleware.types import (
-    Checked,
-    Claim,
-    Dropped,
-    Exchange,
-    Found,
-    Grade,
-    Ground,
-    Memo,
-    Origin,
-    Passage,
-    Spent,
-    Strip,
-    Trouble,
-    WebAttempt,
-    WebFound,
-)
+from crag_middleware.types import Checked, Claim, Exchange, Grade, Ground, Memo, Origin, Passage, Strip
 from crag_middleware.web_policy import WebPolicy
 
 T = TypeVar("T")

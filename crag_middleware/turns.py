@@ -15,6 +15,7 @@ from crag_middleware.adapters.answering import Watch, basis_of, capped
 from crag_middleware.adapters.messages import inject, read_question
 from crag_middleware.drive import arun, run
 from crag_middleware.errors import TenantError
+from crag_middleware.findings import Evidence, Spent
 from crag_middleware.parts import Parts
 from crag_middleware.plan import correct
 from crag_middleware.receipt import shadowed, unasked
@@ -23,7 +24,7 @@ from crag_middleware.steps import Plan, spending
 from crag_middleware.telling import Outlets
 from crag_middleware.tenancy import Scope, digest, resolve
 from crag_middleware.turn import Turn, state_schema
-from crag_middleware.types import Evidence, Question, Spent
+from crag_middleware.types import Question
 from crag_middleware.verification import kept
 from crag_middleware.world import World
 

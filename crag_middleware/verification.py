@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crag_middleware.errors import ClaimCheckError, IngestError
+from crag_middleware.findings import Rung, Trouble
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.budget import SHORT, has_room
 from crag_middleware.stages.citations import Mender, mend
@@ -19,7 +20,7 @@ from crag_middleware.stages.grounding import GENERAL_LABEL, REFUSAL, correction
 from crag_middleware.stages.mending import after_dropped, with_citations, without
 from crag_middleware.steps import Plan, Stage, ask, check_claims, keep_evidence, spending
 from crag_middleware.tenancy import Scope
-from crag_middleware.types import Checked, Claim, Ground, Language, Origin, Rung, Trouble
+from crag_middleware.types import Checked, Claim, Ground, Language, Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

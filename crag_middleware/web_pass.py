@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from crag_middleware.errors import CRAGError, WebSearchError
+from crag_middleware.findings import Trouble, WebFound, WebQuery
 from crag_middleware.ledger import Run
 from crag_middleware.passes import graded, keep, refined
 from crag_middleware.stages.assemble import Kept
@@ -14,7 +15,7 @@ from crag_middleware.stages.merge import arrange
 from crag_middleware.stages.screen import coverage, screen
 from crag_middleware.stages.webquery import compose, cut
 from crag_middleware.steps import Call, Plan, Stage, Together, approve, ask, draft_keywords, refine, search_web
-from crag_middleware.types import Graded, Passage, Trouble, Verdict, WebFound, WebQuery
+from crag_middleware.types import Graded, Passage, Verdict
 
 Added = tuple[tuple[Kept, ...], tuple[Graded, ...], tuple[Kept, ...]]
 """The knowledge's strips, all web passages that were graded, the web's strips."""

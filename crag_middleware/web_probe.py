@@ -6,12 +6,13 @@ from typing import Any
 from crag_middleware.adapters.given_web import AnyWebSearch, as_web_search
 from crag_middleware.drive import run
 from crag_middleware.errors import WebSearchError
+from crag_middleware.findings import Dropped, WebAttempt, WebQuery
 from crag_middleware.ports import bind
 from crag_middleware.stages.screen import screen
 from crag_middleware.stages.webquery import compose
 from crag_middleware.steps import ask, search_web
 from crag_middleware.tenancy import Scope, check_agent_id
-from crag_middleware.types import Dropped, Passage, WebAttempt, WebQuery
+from crag_middleware.types import Passage
 from crag_middleware.web_policy import WebPolicy
 from crag_middleware.world import World
 

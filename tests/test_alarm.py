@@ -16,10 +16,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from crag_middleware import alarm as alarms
 from crag_middleware.alarm import CALM_SHARE, MAX_KNOWN, MAX_TENANTS, MIN_GRADED, SHARE, WINDOW, Alarm
 from crag_middleware.errors import GradingError, TenantError
+from crag_middleware.findings import Evidence
 from crag_middleware.receipt import explain
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever
-from crag_middleware.types import Evidence, Grade, Graded, Passage, Question
+from crag_middleware.types import Grade, Graded, Passage, Question
 from tests.support.agents import agent_with, ask, both, crag, passage
 
 MIXED = ["relevant", "incorrect", "ambiguous"]

@@ -26,10 +26,10 @@ from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.audit import ATTACKS, audit
 from crag_middleware.audit.run import Attack
 from crag_middleware.errors import ConfigError, IngestError
+from crag_middleware.findings import Found
 from crag_middleware.knowledge.open import open_knowledge
 from crag_middleware.knowledge.store import KnowledgeStore
 from crag_middleware.middleware import CRAGMiddleware
-from crag_middleware.types import Found
 from tests.support.milvus import WordEmbeddings, lite_server_uri, lite_uri  # noqa: F401, fixtures
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,10 +13,11 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from crag_middleware import CRAGSettings, WebPolicy
 from crag_middleware.adapters.chat_model import ChatModelEvaluator
 from crag_middleware.errors import GradingError
+from crag_middleware.findings import Spent
 from crag_middleware.meter import Meter
 from crag_middleware.receipt import explain
 from crag_middleware.testing import ScriptedChatModel, ScriptedEvaluator, ScriptedRetriever, ScriptedRewriter, ScriptedWebSearch
-from crag_middleware.types import Checked, Spent, Thresholds
+from crag_middleware.types import Checked, Thresholds
 from tests.support.agents import agent_with, ask, both, crag, passage
 
 QUESTION = "Which port does the exporter use?"

@@ -17,12 +17,13 @@ from typer.testing import CliRunner, Result
 from crag_middleware import CRAGSettings, LocalEmbeddings, cli, open_knowledge
 from crag_middleware.calibration import Calibration, PlattMap, SetMap
 from crag_middleware.errors import ConfigError
+from crag_middleware.findings import Evidence, Trouble
 from crag_middleware.receipt import record, shadowed
 from crag_middleware.replay import because, own_texts, read_receipts, replay, told
 from crag_middleware.stages.decide import decide, label
 from crag_middleware.tenancy import digest
 from crag_middleware.testing import ScriptedEvaluator
-from crag_middleware.types import Evidence, Grade, Graded, Passage, Question, Thresholds, Trouble
+from crag_middleware.types import Grade, Graded, Passage, Question, Thresholds
 
 ROOT = Path(__file__).resolve().parent.parent
 QUESTION = "Within how many days are refunds possible?"

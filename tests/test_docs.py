@@ -30,9 +30,10 @@ from crag_middleware.adapters.token_probability import TOKEN_THRESHOLDS
 from crag_middleware.cli import app
 from crag_middleware.evals.datasets import load
 from crag_middleware.evals.measures import MEASURES
+from crag_middleware.findings import Evidence
 from crag_middleware.receipt import record
 from crag_middleware.settings import CHAT_THRESHOLDS, EMBEDDING_THRESHOLDS
-from crag_middleware.types import Evidence, Grade, Graded, Passage, Question
+from crag_middleware.types import Grade, Graded, Passage, Question
 from tests.support.chat_server import serve_chat
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,10 +20,10 @@ from crag_middleware.adapters.milvus_legs import Leg
 from crag_middleware.adapters.milvus_schema import read_layout
 from crag_middleware.adapters.milvus_vectors import checked, decoded, unit
 from crag_middleware.errors import ConfigError, RetrievalError
+from crag_middleware.findings import Found, Trouble
 from crag_middleware.middleware import CRAGMiddleware
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.testing import ScriptedEvaluator
-from crag_middleware.types import Found, Trouble
 from tests.support import milvus as support
 from tests.support.agents import agent_with, ask, both
 from tests.support.milvus import JSON, TENANT, WordEmbeddings, WordSparse, insert, make_collection, open_store, text_column, words

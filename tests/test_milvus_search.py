@@ -21,8 +21,9 @@ from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.adapters.milvus_errors import CONNECT_FAILED
 from crag_middleware.adapters.milvus_schema import read_layout
 from crag_middleware.errors import ConfigError, RetrievalError, TenantError
+from crag_middleware.findings import Trouble
 from crag_middleware.settings import CRAGSettings
-from crag_middleware.types import Passage, Trouble
+from crag_middleware.types import Passage
 from tests.support import milvus as support
 from tests.support.milvus import JSON, TENANT, WordEmbeddings, insert, lite_server, make_collection, open_store, text_column
 

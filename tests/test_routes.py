@@ -24,12 +24,13 @@ from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.adapters.routes import Route, check_routes, route_ports
 from crag_middleware.drive import arun, run
 from crag_middleware.errors import ConfigError, RetrievalError, TenantError
+from crag_middleware.findings import Found, Trouble
 from crag_middleware.ports import bind
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.steps import ask, retrieve
 from crag_middleware.tenancy import Scope
 from crag_middleware.testing import RetrieverSuite, ScriptedRetriever
-from crag_middleware.types import Found, Passage, Trouble
+from crag_middleware.types import Passage
 from crag_middleware.world import World
 from tests.support import milvus as support
 from tests.support.agents import agent_with, crag, passage

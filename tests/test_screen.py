@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crag_middleware.findings import Dropped
 from crag_middleware.stages.injection import FLAGGED
 from crag_middleware.stages.screen import coverage, screen, shortened, spoken, visible
 from crag_middleware.stages.urls import canonical_url, host
-from crag_middleware.types import Dropped, Passage
+from crag_middleware.types import Passage
 from crag_middleware.web_policy import DENIED_DOMAINS, EvidenceScores, WebPolicy
 
 

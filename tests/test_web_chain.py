@@ -12,9 +12,9 @@ import pytest
 from crag_middleware import ConfigError, Passage, TavilyWebSearch, TenantError, WebSearchChain
 from crag_middleware.adapters.bocha import BochaWebSearch
 from crag_middleware.adapters.web_attempt import Clock
+from crag_middleware.findings import WebFound
 from crag_middleware.ports import AsyncWebSearch, WebSearch
 from crag_middleware.testing import ScriptedWebSearch
-from crag_middleware.types import WebFound
 from crag_middleware.web_policy import WebPolicy
 from tests.support.web_chain import FakeTime, Provider, both, failed, found, refused, search, told
 from tests.support.web_server import Answer, WebServer, bocha_page, cut_off, dripping, page, raw, results, silent, status

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crag_middleware.findings import WebQuery
 from crag_middleware.stages.personal import iban, luhn, taiwan_id
 from crag_middleware.stages.webquery import compose, cut
-from crag_middleware.types import WebQuery
 
 TERMS = ("Falcon", "Project Blue Sky", "龙腾科技", "Müller AG", "AI", "Ace", "Company", "C++ Builders", "4711", " ", "!?")
 

@@ -25,6 +25,7 @@ from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.adapters.rows import LEGS, from_hit, similarity
 from crag_middleware.drive import afinish, arun, finish, run
 from crag_middleware.errors import ConfigError, TenantError
+from crag_middleware.findings import Found
 from crag_middleware.pool import Pools
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.stages.question import unicode
@@ -32,7 +33,7 @@ from crag_middleware.stages.sameness import Looks
 from crag_middleware.stages.stops import HAN
 from crag_middleware.steps import ask
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners, combine, misread_by_server, row_expression, tenant_expression
-from crag_middleware.types import Found, Passage
+from crag_middleware.types import Passage
 
 logger = logging.getLogger(__name__)
 

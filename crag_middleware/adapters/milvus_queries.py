@@ -11,11 +11,11 @@ from langgraph.errors import GraphBubbleUp
 from crag_middleware.adapters.milvus_legs import Embedder, Leg
 from crag_middleware.adapters.milvus_vectors import checked
 from crag_middleware.errors import CRAGError, RetrievalError
+from crag_middleware.findings import Trouble
 from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call
 from crag_middleware.tenancy import Scope, digest
-from crag_middleware.types import Trouble
 from crag_middleware.world import World
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,10 @@ from crag_middleware.adapters.langchain_retriever import LangChainRetriever
 from crag_middleware.adapters.redaction import redacted_logs
 from crag_middleware.adapters.rows import OWNER, from_document
 from crag_middleware.errors import ConfigError, CRAGError, RetrievalError, let_pass
+from crag_middleware.findings import Found
 from crag_middleware.stages.question import unicode
 from crag_middleware.tenancy import Scope, check_agent_id, check_owners
-from crag_middleware.types import Found, Passage
+from crag_middleware.types import Passage
 
 OFFERED = frozenset({"agent_id", "limit", "timeout_s"})
 """The keywords that a search may name."""

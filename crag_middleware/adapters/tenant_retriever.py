@@ -13,12 +13,13 @@ from langchain_milvus import Milvus
 from crag_middleware.adapters.milvus import MilvusRetriever
 from crag_middleware.drive import arun
 from crag_middleware.errors import RetrievalError
+from crag_middleware.findings import Found
 from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.settings import CRAGSettings
 from crag_middleware.steps import MAIN, Call, ask
 from crag_middleware.tenancy import check_agent_id, digest
-from crag_middleware.types import Found, Passage
+from crag_middleware.types import Passage
 from crag_middleware.world import World
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ from crag_middleware.adapters.web_budget import Allowance
 from crag_middleware.adapters.web_cache import Outcome, SearchCache, search_key
 from crag_middleware.breaker import AT_ONCE, Breaker
 from crag_middleware.errors import WebSearchError
+from crag_middleware.findings import WebAttempt, WebFound
 from crag_middleware.pool import Pools
 from crag_middleware.ports import Bound
 from crag_middleware.steps import Call, search_web
 from crag_middleware.tenancy import Scope, digest
-from crag_middleware.types import WebAttempt, WebFound
 from crag_middleware.web_policy import WebPolicy
 from crag_middleware.world import World
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from crag_middleware.findings import WebFound
 from crag_middleware.stages.merge import fold
-from crag_middleware.types import WebFound
 from crag_middleware.web_policy import WebPolicy
 
 FOUND_S = 300.0

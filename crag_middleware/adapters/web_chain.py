@@ -8,11 +8,11 @@ from crag_middleware.adapters.web_attempt import REAL, Ask, Attempts, Clock, Pau
 from crag_middleware.adapters.web_budget import Allowance, DayLedger
 from crag_middleware.drive import afinish, arun, finish, run
 from crag_middleware.errors import ConfigError, WebSearchError
+from crag_middleware.findings import Dropped, WebAttempt, WebFound
 from crag_middleware.pool import Pools
 from crag_middleware.ports import AsyncWebSearch, WebSearch, bind
 from crag_middleware.steps import ask
 from crag_middleware.tenancy import Scope, check_agent_id
-from crag_middleware.types import Dropped, WebAttempt, WebFound
 from crag_middleware.web_policy import WebPolicy
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crag_middleware.errors import ConfigError, WebSearchError
+from crag_middleware.findings import Dropped, WebFound
 from crag_middleware.stages.question import unicode
 from crag_middleware.stages.urls import canonical_url, domain, host, within
 from crag_middleware.stages.webquery import cut
-from crag_middleware.types import Dropped, Passage, WebFound
+from crag_middleware.types import Passage
 from crag_middleware.web_policy import WebPolicy
 
 MAX_RESULT_CHARS = 8_000

@@ -6,13 +6,14 @@ from typing import Any, Literal, Unpack
 
 from crag_middleware.drive import run
 from crag_middleware.errors import ConfigError
+from crag_middleware.findings import Trouble
 from crag_middleware.ledger import Run
 from crag_middleware.parts import Given, Parts
 from crag_middleware.passes import graded, weighed
 from crag_middleware.replay.saved import Saved, SavedPassage
 from crag_middleware.steps import Plan
 from crag_middleware.tenancy import Scope, check_agent_id
-from crag_middleware.types import Graded, Label, Passage, Trouble, Verdict
+from crag_middleware.types import Graded, Label, Passage, Verdict
 
 State = Literal["same", "changed", "gone"]
 """What became of a passage's text since: changed as far as the receipt's own text and strips tell, or no more there."""

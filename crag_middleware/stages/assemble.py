@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Literal
 
+from crag_middleware.findings import Status
 from crag_middleware.stages.blocks import blocks
 from crag_middleware.stages.conflicts import conflicts
 from crag_middleware.stages.fences import seen
@@ -15,7 +16,7 @@ from crag_middleware.stages.grounding import RULES
 from crag_middleware.stages.injection import FLAGGED
 from crag_middleware.stages.question import FENCE, FENCE_TAG, LEAD_IN
 from crag_middleware.stages.sentences import MAX_CHARS
-from crag_middleware.types import Conflict, Graded, Language, Passage, Source, Status, Strip
+from crag_middleware.types import Conflict, Graded, Language, Passage, Source, Strip
 
 NOTES: dict[Status, dict[Language, str]] = {
     "no_evidence": {

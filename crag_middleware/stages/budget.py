@@ -1,7 +1,7 @@
 """What a turn may still spend on models, and which failures mean that it ran short."""
 
+from crag_middleware.findings import Spent
 from crag_middleware.settings import CRAGSettings
-from crag_middleware.types import Spent
 
 SHORT = frozenset({"deadline", "budget"})
 """Reasons of steps that were cut short or left out since the turn's time, model calls or tokens ran short."""

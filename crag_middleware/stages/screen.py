@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from crag_middleware.findings import Dropped
 from crag_middleware.stages.fences import seen
 from crag_middleware.stages.injection import injection_score
 from crag_middleware.stages.merge import fold
@@ -15,7 +16,7 @@ from crag_middleware.stages.question import has_words
 from crag_middleware.stages.sentences import split
 from crag_middleware.stages.urls import canonical_url, domain, host, within
 from crag_middleware.stages.words import finder, language, terms
-from crag_middleware.types import Dropped, Passage
+from crag_middleware.types import Passage
 from crag_middleware.web_policy import WebPolicy
 
 _BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import jieba
 
+from crag_middleware.findings import WebQuery
 from crag_middleware.stages.chinese import load
 from crag_middleware.stages.inside import without_inside
 from crag_middleware.stages.operators import without_operators
@@ -20,7 +21,6 @@ from crag_middleware.stages.screen import visible
 from crag_middleware.stages.secrets import without_secrets
 from crag_middleware.stages.spoken import without_spoken
 from crag_middleware.stages.words import terms
-from crag_middleware.types import WebQuery
 
 _GAP = re.compile(r"\s{2,}")
 """Folded first, so that no pattern has to go over a long one."""

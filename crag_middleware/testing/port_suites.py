@@ -6,6 +6,7 @@ from copy import deepcopy
 from numbers import Real
 from typing import Any, ClassVar
 
+from crag_middleware.findings import Found, WebFound
 from crag_middleware.ports import (
     AsyncRefiner,
     AsyncReranker,
@@ -22,7 +23,7 @@ from crag_middleware.stages.decomposing import MAX_PARTS
 from crag_middleware.steps import Call, decompose, imagine, refine, rerank, retrieve, rewrite, search_web
 from crag_middleware.tenancy import Scope
 from crag_middleware.testing.suite import ODD_PASSAGES, ODD_QUESTIONS, PortSuite
-from crag_middleware.types import Exchange, Found, Passage, WebFound
+from crag_middleware.types import Exchange, Passage
 from crag_middleware.web_policy import WebPolicy
 
 AnyRetriever = Retriever | AsyncRetriever

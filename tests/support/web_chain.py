@@ -10,7 +10,8 @@ import pytest
 from crag_middleware.adapters.web_attempt import Clock
 from crag_middleware.adapters.web_chain import WebSearchChain
 from crag_middleware.errors import WebSearchError
-from crag_middleware.types import Passage, WebAttempt, WebFound
+from crag_middleware.findings import WebAttempt, WebFound
+from crag_middleware.types import Passage
 from tests.support.web_server import Answer, Handler
 
 both = pytest.mark.parametrize("form", ["sync", "async"])
